@@ -1,0 +1,3 @@
+//! The `foxhunt` command.
+
+fn main() {}

@@ -1,0 +1,100 @@
+//! Settings: every key a run can be given, with unit, range and default.
+//!
+//! Parsing refuses unknown keys; [`Settings::validate`] refuses values outside their range, once, before
+//! anything is started. A default is written once, in the `Default` of its section. Merging a file with command
+//! line flags is the binary's business.
+
+mod sections;
+mod validate;
+
+pub use sections::{
+    AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,
+    ExecutionSettings, ExplorationSettings, GuardSettings, LearnerSettings, MemoryFallback, MonitorSettings,
+    NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings, SplitSettings, StampAt,
+    TargetUpdate, TrainingSettings,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Everything a run is defined by. Sections and keys carry the names of the TOML file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// How the bar file is read.
+    pub data: DataSettings,
+    /// How bars are divided into training, validation and test.
+    pub split: SplitSettings,
+    /// Costs and fills.
+    pub execution: ExecutionSettings,
+    /// Environments and reward.
+    pub env: EnvSettings,
+    /// The Q-network.
+    pub network: NetworkSettings,
+    /// Targets, loss and optimiser.
+    pub learner: LearnerSettings,
+    /// Replay memory.
+    pub replay: ReplaySettings,
+    /// Exploration.
+    pub exploration: ExplorationSettings,
+    /// What happens on non-finite or collapsed updates.
+    pub guard: GuardSettings,
+    /// Q-value monitoring.
+    pub monitor: MonitorSettings,
+    /// Length of training and early stop.
+    pub training: TrainingSettings,
+    /// Backtests and baselines.
+    pub evaluation: EvaluationSettings,
+    /// Checkpoints.
+    pub checkpoint: CheckpointSettings,
+    /// Seed, device and where a run is kept.
+    pub run: RunSettings,
+}
+
+/// A refused settings file or value.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SettingsError {
+    /// The text is not TOML, or names a key that does not exist, or a value has the wrong type.
+    #[error("settings do not parse: {reason}")]
+    Parse {
+        /// What the parser says, with line and column.
+        reason: String,
+    },
+    /// A value is outside its range.
+    #[error("{key} = {value} is refused: it must be {rule}")]
+    OutOfRange {
+        /// Dotted key.
+        key: &'static str,
+        /// The value given.
+        value: String,
+        /// What would be accepted.
+        rule: &'static str,
+    },
+    /// A key that is known but whose feature does not exist yet.
+    #[error("{key} = {value} is not available: {reason}")]
+    Unavailable {
+        /// Dotted key.
+        key: &'static str,
+        /// The value given.
+        value: String,
+        /// Why.
+        reason: &'static str,
+    },
+}
+
+impl Settings {
+    /// Reads settings from TOML text; missing keys take their defaults. Does not validate ranges.
+    ///
+    /// # Errors
+    /// [`SettingsError::Parse`].
+    pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
+        toml::from_str(text).map_err(|e| SettingsError::Parse { reason: e.to_string() })
+    }
+
+    /// The settings as TOML text that [`Settings::from_toml`] reads back to an equal value.
+    ///
+    /// # Errors
+    /// [`SettingsError::Parse`] when a value cannot be written as TOML (an integer above 2^63 - 1).
+    pub fn to_toml(&self) -> Result<String, SettingsError> {
+        toml::to_string_pretty(self).map_err(|e| SettingsError::Parse { reason: e.to_string() })
+    }
+}

@@ -1,0 +1,266 @@
+//! Range checks, one line a rule.
+
+use super::{Settings, SettingsError, TargetUpdate};
+use crate::LinearSchedule;
+
+impl Settings {
+    /// Checks every range and every dependency between keys.
+    ///
+    /// # Errors
+    /// [`SettingsError::OutOfRange`] or [`SettingsError::Unavailable`] for the first key that is refused.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        self.validate_market()?;
+        self.validate_learning()?;
+        self.validate_run()
+    }
+
+    fn validate_market(&self) -> Result<(), SettingsError> {
+        let s = &self.split;
+        share_open("split.train", s.train)?;
+        share_open("split.validation", s.validation)?;
+        rule(
+            "split.validation",
+            s.validation,
+            "such that train + validation is below 1",
+            s.train + s.validation < 1.0,
+        )?;
+        rule(
+            "split.purge_bars",
+            s.purge_bars,
+            "at least learner.n_step",
+            s.purge_bars >= self.learner.n_step,
+        )?;
+
+        let x = &self.execution;
+        not_negative("execution.half_spread_bps", x.half_spread_bps)?;
+        not_negative("execution.impact_bps", x.impact_bps)?;
+        for (key, value) in
+            [("execution.taker_fee_bps", x.taker_fee_bps), ("execution.maker_fee_bps", x.maker_fee_bps)]
+        {
+            rule(key, value, "between -10000 and 10000", value.abs() < 10_000.0)?;
+        }
+        if let Some(tick) = x.tick_size {
+            positive("execution.tick_size", tick)?;
+        }
+        rule("execution.volatility_window", x.volatility_window, "at least 2", x.volatility_window >= 2)?;
+        rule("execution.median_window", x.median_window, "at least 2", x.median_window >= 2)?;
+
+        let e = &self.env;
+        within("env.n_envs", e.n_envs, "from 1 to 65536", 1, 65_536)?;
+        within("env.episode_bars", e.episode_bars, "from 1 to 2^31 - 1", 1, i32::MAX as usize)?;
+        positive("env.start_equity", e.start_equity)?;
+        rule(
+            "env.max_leverage",
+            e.max_leverage,
+            "in (0, 100]",
+            e.max_leverage > 0.0 && e.max_leverage <= 100.0,
+        )?;
+        rule(
+            "env.ruin_fraction",
+            e.ruin_fraction,
+            "in [0.01, 1)",
+            e.ruin_fraction >= 0.01 && e.ruin_fraction < 1.0,
+        )?;
+        positive("env.reward_scale", e.reward_scale)
+    }
+
+    fn validate_learning(&self) -> Result<(), SettingsError> {
+        let n = &self.network;
+        rule(
+            "network.hidden",
+            format!("{:?}", n.hidden),
+            "one to eight layers of 1 to 4096 units",
+            (1..=8).contains(&n.hidden.len()) && n.hidden.iter().all(|units| (1..=4096).contains(units)),
+        )?;
+        let later = "this algorithm is not built yet";
+        available("network.noisy", n.noisy, !n.noisy, later)?;
+        available("network.c51_atoms", n.c51_atoms, n.c51_atoms == 0, later)?;
+        available("network.quantiles", n.quantiles, n.quantiles == 0, later)?;
+        available("learner.munchausen", self.learner.munchausen, !self.learner.munchausen, later)?;
+
+        let l = &self.learner;
+        within("learner.batch", l.batch, "from 1 to 65536", 1, 65_536)?;
+        within("learner.accumulation", l.accumulation, "from 1 to 1024", 1, 1024)?;
+        share("learner.gamma", l.gamma)?;
+        within("learner.n_step", l.n_step, "from 1 to 256", 1, 256)?;
+        positive("learner.learning_rate.start", l.learning_rate.start)?;
+        positive("learner.learning_rate.end", l.learning_rate.end)?;
+        positive("learner.huber_delta", l.huber_delta)?;
+        not_negative("learner.clip_norm", l.clip_norm)?;
+        rule("learner.adam_beta1", l.adam_beta1, "in [0, 1)", (0.0..1.0).contains(&l.adam_beta1))?;
+        rule("learner.adam_beta2", l.adam_beta2, "in [0, 1)", (0.0..1.0).contains(&l.adam_beta2))?;
+        positive("learner.adam_epsilon", l.adam_epsilon)?;
+        match l.target {
+            TargetUpdate::Hard { every } => rule("learner.target.every", every, "at least 1", every >= 1)?,
+            TargetUpdate::Polyak { tau } => {
+                rule("learner.target.tau", tau, "in (0, 1]", tau > 0.0 && tau <= 1.0)?;
+            }
+        }
+
+        let r = &self.replay;
+        within("replay.capacity", r.capacity, "from 1 to 2^31", 1, 1 << 31)?;
+        share("replay.alpha", r.alpha)?;
+        share("replay.beta_start", r.beta_start)?;
+        rule(
+            "replay.beta_max",
+            r.beta_max,
+            "in [replay.beta_start, 1]",
+            r.beta_max >= r.beta_start && r.beta_max <= 1.0,
+        )?;
+        not_negative("replay.epsilon", r.epsilon)?;
+        rule("replay.resort_every", r.resort_every, "at least 1", r.resort_every >= 1)?;
+
+        let LinearSchedule { start, end, .. } = self.exploration.epsilon;
+        share("exploration.epsilon.start", start)?;
+        share("exploration.epsilon.end", end)?;
+
+        let g = &self.guard;
+        rule("guard.max_skips_in_row", g.max_skips_in_row, "at least 1", g.max_skips_in_row >= 1)?;
+        positive("guard.loss_threshold", g.loss_threshold)?;
+        not_negative("guard.collapse_multiplier", g.collapse_multiplier)?;
+        rule("guard.collapse_patience", g.collapse_patience, "at least 1", g.collapse_patience >= 1)?;
+
+        positive("monitor.divergence_threshold", self.monitor.divergence_threshold)?;
+        if let Some(stop) = self.monitor.average_q_stop {
+            positive("monitor.average_q_stop.min_change", stop.min_change)?;
+            rule("monitor.average_q_stop.patience", stop.patience, "at least 1", stop.patience >= 1)?;
+        }
+        Ok(())
+    }
+
+    fn validate_run(&self) -> Result<(), SettingsError> {
+        let t = &self.training;
+        rule("training.epochs", t.epochs, "at least 1", t.epochs >= 1)?;
+        rule("training.collect", t.collect, "at least 1", t.collect >= 1)?;
+        rule("training.updates_per_epoch", t.updates_per_epoch, "at least 1", t.updates_per_epoch >= 1)?;
+        rule("training.validate_every", t.validate_every, "at least 1", t.validate_every >= 1)?;
+        let v = &self.evaluation;
+        rule("evaluation.random_policies", v.random_policies, "at least 1", v.random_policies >= 1)?;
+        rule("evaluation.risk_free_rate", v.risk_free_rate, "in (-1, 10)", {
+            v.risk_free_rate > -1.0 && v.risk_free_rate < 10.0
+        })?;
+        let c = &self.checkpoint;
+        rule("checkpoint.every_epochs", c.every_epochs, "at least 1", c.every_epochs >= 1)?;
+        rule("checkpoint.keep", c.keep, "at least 1", c.keep >= 1)?;
+        rule("run.seed", self.run.seed, "below 2^63", self.run.seed < 1 << 63)?;
+        within("run.threads", self.run.threads, "from 0 to 1024", 0, 1024)
+    }
+}
+
+fn rule(
+    key: &'static str,
+    value: impl ToString,
+    rule: &'static str,
+    holds: bool,
+) -> Result<(), SettingsError> {
+    if holds { Ok(()) } else { Err(SettingsError::OutOfRange { key, value: value.to_string(), rule }) }
+}
+
+fn available(
+    key: &'static str,
+    value: impl ToString,
+    holds: bool,
+    reason: &'static str,
+) -> Result<(), SettingsError> {
+    if holds { Ok(()) } else { Err(SettingsError::Unavailable { key, value: value.to_string(), reason }) }
+}
+
+fn within(
+    key: &'static str,
+    value: usize,
+    text: &'static str,
+    low: usize,
+    high: usize,
+) -> Result<(), SettingsError> {
+    rule(key, value, text, (low..=high).contains(&value))
+}
+
+// Each comparison below is false for NaN, so a NaN is refused everywhere.
+
+fn positive(key: &'static str, value: f64) -> Result<(), SettingsError> {
+    rule(key, value, "a finite number above 0", value > 0.0 && value.is_finite())
+}
+
+fn not_negative(key: &'static str, value: f64) -> Result<(), SettingsError> {
+    rule(key, value, "a finite number of at least 0", value >= 0.0 && value.is_finite())
+}
+
+fn share(key: &'static str, value: f64) -> Result<(), SettingsError> {
+    rule(key, value, "in [0, 1]", (0.0..=1.0).contains(&value))
+}
+
+fn share_open(key: &'static str, value: f64) -> Result<(), SettingsError> {
+    rule(key, value, "in (0, 1)", value > 0.0 && value < 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_valid_and_survive_toml() {
+        let settings = Settings::default();
+        settings.validate().unwrap();
+        assert_eq!(Settings::from_toml(&settings.to_toml().unwrap()).unwrap(), settings);
+        assert_eq!(Settings::from_toml("").unwrap(), settings);
+    }
+
+    #[test]
+    fn unknown_keys_are_errors_at_every_level() {
+        for text in ["lr = 1", "[learner]\nlr = 1", "[learner.target]\nkind = \"hard\"\nevery = 1\ntau = 0.5"]
+        {
+            let error = Settings::from_toml(text).unwrap_err();
+            assert!(matches!(error, SettingsError::Parse { .. }), "{text}: {error}");
+        }
+    }
+
+    /// One bad value a rule; each error names its key.
+    #[test]
+    fn bad_values_are_refused_by_name() {
+        let cases = [
+            ("split.train", "[split]\ntrain = 0.0"),
+            ("split.validation", "[split]\ntrain = 0.6\nvalidation = 0.4"),
+            ("split.purge_bars", "[split]\npurge_bars = 2"),
+            ("execution.half_spread_bps", "[execution]\nhalf_spread_bps = -1.0"),
+            ("execution.taker_fee_bps", "[execution]\ntaker_fee_bps = nan"),
+            ("execution.tick_size", "[execution]\ntick_size = 0.0"),
+            ("execution.median_window", "[execution]\nmedian_window = 1"),
+            ("env.n_envs", "[env]\nn_envs = 0"),
+            ("env.start_equity", "[env]\nstart_equity = inf"),
+            ("env.max_leverage", "[env]\nmax_leverage = 101.0"),
+            ("env.ruin_fraction", "[env]\nruin_fraction = 0.0"),
+            ("env.reward_scale", "[env]\nreward_scale = nan"),
+            ("network.hidden", "[network]\nhidden = []"),
+            ("network.noisy", "[network]\nnoisy = true"),
+            ("network.c51_atoms", "[network]\nc51_atoms = 51"),
+            ("network.quantiles", "[network]\nquantiles = 8"),
+            ("learner.munchausen", "[learner]\nmunchausen = true"),
+            ("learner.gamma", "[learner]\ngamma = 1.1"),
+            (
+                "learner.learning_rate.start",
+                "[learner]\nlearning_rate = { start = nan, end = 1.0, steps = 0 }",
+            ),
+            ("learner.target.every", "[learner]\ntarget = { kind = \"hard\", every = 0 }"),
+            ("learner.target.tau", "[learner]\ntarget = { kind = \"polyak\", tau = 0.0 }"),
+            ("replay.beta_max", "[replay]\nbeta_start = 0.5\nbeta_max = 0.4"),
+            ("replay.capacity", "[replay]\ncapacity = 0"),
+            ("exploration.epsilon.end", "[exploration]\nepsilon = { start = 1.0, end = -0.1, steps = 1 }"),
+            ("guard.max_skips_in_row", "[guard]\nmax_skips_in_row = 0"),
+            (
+                "monitor.average_q_stop.patience",
+                "[monitor]\naverage_q_stop = { min_change = 1.0, patience = 0 }",
+            ),
+            ("training.epochs", "[training]\nepochs = 0"),
+            ("evaluation.risk_free_rate", "[evaluation]\nrisk_free_rate = -1.0"),
+            ("checkpoint.keep", "[checkpoint]\nkeep = 0"),
+        ];
+        for (want, text) in cases {
+            match Settings::from_toml(text).unwrap().validate() {
+                Err(SettingsError::OutOfRange { key, .. } | SettingsError::Unavailable { key, .. }) => {
+                    assert_eq!(key, want, "{text}");
+                }
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! Bar files to checked bars to features; fill rules, portfolio and ratios, in f64.

@@ -1,0 +1,1 @@
+//! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.

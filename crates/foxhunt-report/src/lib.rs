@@ -1,0 +1,1 @@
+//! Records in, HTML, JSON and tables out.

@@ -1,0 +1,1 @@
+//! Parity, golden, determinism, crash and command-line tests, and the benches.

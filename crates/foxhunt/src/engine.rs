@@ -1,0 +1,92 @@
+//! The engine seam: everything the trainer asks of a device.
+//!
+//! The trainer is written once over this trait. An engine owns network, optimiser, target network, environments,
+//! replay memory and random counters; the trainer owns epochs, validation, early stop and checkpoints and sees
+//! none of what the engine holds. The calls are coarse on purpose: a GPU engine answers each with a few graph
+//! launches and no readback, a CPU engine with a loop. Nothing here names a tensor library.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use foxhunt_core::record::EpochStats;
+use foxhunt_market::Market;
+
+use crate::MLError;
+use crate::evaluation::Backtest;
+
+/// A device that can train and run one agent.
+pub trait Engine {
+    /// Short name for reports: `cpu`, `cuda`.
+    fn name(&self) -> &'static str;
+
+    /// Advances every environment by `vector_steps` bars under the behaviour policy and stores the transitions.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device. A non-finite reward or state is no error: it is refused, counted and recorded.
+    fn collect(&mut self, vector_steps: u32) -> Result<(), MLError>;
+
+    /// Does up to `updates` optimiser steps. A non-finite step is skipped whole, counted and recorded.
+    ///
+    /// # Errors
+    /// [`MLError::NotEnoughData`] when the replay memory cannot fill a batch, and any [`MLError`] of the device.
+    fn update(&mut self, updates: u32) -> Result<(), MLError>;
+
+    /// What happened since the last call: the one readback of an epoch.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn drain(&mut self) -> Result<EpochStats, MLError>;
+
+    /// Runs the greedy policy over `window` of `market` and returns the backtest.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError>;
+
+    /// Everything needed to go on exactly here.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn snapshot(&mut self) -> Result<Snapshot, MLError>;
+
+    /// Takes up a snapshot. On an error the engine is unchanged.
+    ///
+    /// # Errors
+    /// [`MLError::Checkpoint`] when the snapshot does not fit this engine's settings.
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), MLError>;
+
+    /// Only the online network's parameters, as stored in a policy file.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn parameters(&mut self) -> Result<Snapshot, MLError>;
+}
+
+/// Named arrays: the neutral form in which state leaves and enters an engine.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// Arrays by name, for example `online.layer0.weight`.
+    pub arrays: BTreeMap<String, Array>,
+}
+
+/// One array of a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Array {
+    /// Row-major shape.
+    pub shape: Vec<usize>,
+    /// Values.
+    pub data: ArrayData,
+}
+
+/// The values of an [`Array`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArrayData {
+    /// 32-bit floats.
+    F32(Vec<f32>),
+    /// 64-bit floats.
+    F64(Vec<f64>),
+    /// 32-bit unsigned integers.
+    U32(Vec<u32>),
+    /// 64-bit unsigned integers.
+    U64(Vec<u64>),
+}

@@ -1,0 +1,138 @@
+//! The one error type of the library.
+
+use std::path::PathBuf;
+
+use foxhunt_core::{ActionError, SettingsError};
+use foxhunt_market::MarketError;
+
+/// What can go wrong in replay, guard, engines, training, evaluation and checkpoints.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MLError {
+    /// A tensor had another shape than the call asks for.
+    #[error("{what}: shape {got:?}, expected {expected}")]
+    Shape {
+        /// Which argument.
+        what: &'static str,
+        /// The shape given.
+        got: Vec<usize>,
+        /// The shape asked for, in words.
+        expected: String,
+    },
+    /// A tensor had another dtype than the call asks for.
+    #[error("{what}: dtype {got}, expected {expected}")]
+    DType {
+        /// Which argument.
+        what: &'static str,
+        /// The dtype given.
+        got: String,
+        /// The dtype asked for.
+        expected: &'static str,
+    },
+    /// A tensor lived on another device than the object it was given to (case D08).
+    #[error("{what} is on {got}, but this object lives on {expected}")]
+    DeviceMismatch {
+        /// Which argument.
+        what: &'static str,
+        /// Where it was.
+        got: String,
+        /// Where it should be.
+        expected: String,
+    },
+    /// A replay memory holds too few rows (cases A11).
+    #[error("not enough data: {have} rows stored, {need} needed")]
+    NotEnoughData {
+        /// Rows stored.
+        have: usize,
+        /// Rows needed.
+        need: usize,
+    },
+    /// An index outside the rows stored.
+    #[error("row {index} is outside the {len} rows stored")]
+    RowOutOfRange {
+        /// The index given.
+        index: usize,
+        /// Rows stored.
+        len: usize,
+    },
+    /// An argument outside its range.
+    #[error("{what} = {value} is refused: it must be {rule}")]
+    InvalidArgument {
+        /// Which argument.
+        what: &'static str,
+        /// The value given.
+        value: String,
+        /// What would be accepted.
+        rule: &'static str,
+    },
+    /// Host memory for a buffer could not be had.
+    #[error("cannot allocate {bytes} bytes for {what}")]
+    HostMemory {
+        /// For what.
+        what: &'static str,
+        /// How many bytes were asked for.
+        bytes: u64,
+    },
+    /// Device memory for a buffer could not be had.
+    #[error("the device cannot hold {what}: {requested} bytes asked for, {free} bytes free")]
+    GpuMemoryError {
+        /// For what.
+        what: &'static str,
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// Training was stopped by the guard.
+    #[error("training halted at update {update}: {reason}")]
+    Halted {
+        /// Update at which it was decided.
+        update: u64,
+        /// Why.
+        reason: String,
+    },
+    /// A checkpoint or policy file cannot be used.
+    #[error("{path}: {reason}")]
+    Checkpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A file operation failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A request to stop arrived; everything was saved first.
+    #[error("stopped on request after epoch {epoch}")]
+    Interrupted {
+        /// Epochs completed.
+        epoch: u64,
+    },
+    /// The engine asked for cannot run here.
+    #[error("device {device} is not available: {reason}")]
+    DeviceUnavailable {
+        /// Which device.
+        device: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Settings were refused.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Bars were refused.
+    #[error(transparent)]
+    Market(#[from] MarketError),
+    /// An action index was refused.
+    #[error(transparent)]
+    Action(#[from] ActionError),
+    /// The tensor library failed.
+    #[error("tensor operation failed: {0}")]
+    Tensor(#[from] candle_core::Error),
+}

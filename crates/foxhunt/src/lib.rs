@@ -1,0 +1,7 @@
+//! Deep Q-learning for trading: replay, guard, engines, trainer, evaluation and checkpoints.
+//!
+//! This is the crate that programs import, and the only one that names the tensor library.
+
+mod error;
+
+pub use error::MLError;
