@@ -1,3 +1,39 @@
-//! Development tasks.
+//! Development tasks: `cargo xtask <task>`.
+//!
+//! Each task lives in its own module. Nothing here is part of the product.
+#![allow(clippy::print_stdout)]
 
-fn main() {}
+mod ci;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Development tasks of the Foxhunt workspace")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything a change must pass, in the order of cost.
+    Ci,
+    /// The rules of the house that the compiler does not know.
+    Tidy,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Args::parse().task {
+        Task::Ci => ci::run(&root()),
+        Task::Tidy => tidy::run(&root()),
+    }
+}
+
+/// The workspace root: the parent of this crate's folder.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
