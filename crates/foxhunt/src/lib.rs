@@ -3,5 +3,6 @@
 //! This is the crate that programs import, and the only one that names the tensor library.
 
 mod error;
+pub mod evaluation;
 
 pub use error::MLError;
