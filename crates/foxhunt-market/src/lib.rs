@@ -5,6 +5,20 @@
 
 pub mod bars;
 pub mod error;
+pub mod features;
+pub mod fills;
+pub mod market;
+pub mod normaliser;
+pub mod portfolio;
+pub mod split;
 
 pub use bars::{BarArrays, BarSeries};
 pub use error::{MarketError, Place};
+pub use features::{
+    FEATURES, LONGEST_LOOK_BACK, N_MARKET_FEATURES, RawFeatures, STATE_DIM, raw_features, router_inputs,
+};
+pub use fills::{BarContext, FeeRates, Fill, Order, fill};
+pub use market::{Market, Normalise};
+pub use normaliser::Normaliser;
+pub use portfolio::Portfolio;
+pub use split::Split;

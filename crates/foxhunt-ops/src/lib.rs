@@ -1,9 +1,17 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
+pub mod adam;
+pub mod guard;
+pub mod mlp;
+pub mod n_step;
+pub mod env_step;
 pub mod power;
 pub mod priority_tree;
+pub mod q_monitor;
 pub mod rank_sampler;
 pub mod ring;
+pub mod select_actions;
+pub mod td_loss;
 
 mod error;
 

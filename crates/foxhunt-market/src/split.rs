@@ -1,0 +1,101 @@
+//! Chronological training, validation and test windows.
+//!
+//! It cuts once; rolling folds are built on top of it elsewhere.
+
+use std::ops::Range;
+
+use foxhunt_core::settings::SplitSettings;
+use serde::{Deserialize, Serialize};
+
+use crate::MarketError;
+
+/// Fewest bars of a window: one decision needs its own bar and the next.
+pub const MIN_WINDOW_BARS: usize = 2;
+
+/// Three windows of bars in time order, `purge_bars` apart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Split {
+    /// Bars trained on; features are normalised with these alone.
+    pub train: Range<usize>,
+    /// Bars that choose the best checkpoint.
+    pub validation: Range<usize>,
+    /// Bars looked at once, at the end.
+    pub test: Range<usize>,
+}
+
+impl Split {
+    /// Cuts bars `first_bar..n_bars` at the settings' shares, rounded down, and leaves `purge_bars` out before
+    /// the validation and the test window.
+    ///
+    /// # Errors
+    /// [`MarketError::TooFewRows`] when a window would hold fewer than two bars.
+    pub fn new(n_bars: usize, first_bar: usize, settings: &SplitSettings) -> Result<Self, MarketError> {
+        let usable = n_bars.saturating_sub(first_bar);
+        let cut = |share: f64| first_bar + (usable as f64 * share) as usize;
+        let (first, second) = (cut(settings.train), cut(settings.train + settings.validation));
+        let split = Self {
+            train: first_bar..first,
+            validation: first + settings.purge_bars..second,
+            test: second + settings.purge_bars..n_bars,
+        };
+        let long_enough = |r: &Range<usize>| r.end >= r.start + MIN_WINDOW_BARS;
+        if [&split.train, &split.validation, &split.test].into_iter().all(long_enough) {
+            return Ok(split);
+        }
+        let test = 1.0 - settings.train - settings.validation;
+        let need = [(settings.train, 0), (settings.validation, 1), (test, 1)]
+            .into_iter()
+            .map(|(share, purges)| {
+                let bars = MIN_WINDOW_BARS + purges * settings.purge_bars;
+                // One bar more, because both ends are rounded down.
+                ((bars + 1) as f64 / share).ceil() as usize
+            })
+            .max()
+            .unwrap_or(0);
+        Err(MarketError::TooFewRows { need: first_bar + need, have: n_bars })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn cuts_at_the_shares_with_purges() {
+        let split = Split::new(1100, 100, &SplitSettings::default()).unwrap();
+        assert_eq!(split, Split { train: 100..700, validation: 705..900, test: 905..1100 });
+        assert!(matches!(
+            Split::new(110, 100, &SplitSettings::default()),
+            Err(MarketError::TooFewRows { have: 110, .. })
+        ));
+        assert!(Split::new(50, 100, &SplitSettings::default()).is_err());
+    }
+
+    proptest! {
+        /// Windows are ordered, apart by the purge, inside the usable bars; and the count an error asks for is
+        /// enough.
+        #[test]
+        fn windows_are_ordered_and_errors_can_be_cured(
+            n_bars in 0usize..2000, first_bar in 0usize..600, train in 0.05..0.8f64, rest in 0.1..0.9f64, purge in 0usize..40,
+        ) {
+            let settings = SplitSettings { train, validation: (1.0 - train) * rest, purge_bars: purge };
+            match Split::new(n_bars, first_bar, &settings) {
+                Ok(s) => {
+                    prop_assert_eq!(s.train.start, first_bar);
+                    prop_assert!(s.train.end + purge == s.validation.start && s.validation.end + purge == s.test.start);
+                    prop_assert_eq!(s.test.end, n_bars);
+                    for r in [s.train, s.validation, s.test] {
+                        prop_assert!(r.len() >= 2);
+                    }
+                }
+                Err(MarketError::TooFewRows { need, have }) => {
+                    prop_assert!(have == n_bars && need > have);
+                    prop_assert!(Split::new(need, first_bar, &settings).is_ok());
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}
