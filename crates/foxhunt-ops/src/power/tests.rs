@@ -1,0 +1,46 @@
+use super::{exp2_portable, log2_portable, pow_portable, weight_portable};
+use foxhunt_core::philox::{Philox, Purpose};
+
+/// Against the library's f64 functions over the whole range that priorities and weights use.
+#[test]
+fn close_to_the_library() {
+    let mut draws = Philox::new(3).stream(Purpose::Bootstrap, 0, 0);
+    for _ in 0..200_000 {
+        let x = (draws.next_f64() * 280.0 - 149.0).exp2();
+        assert!((log2_portable(x) - x.log2()).abs() < 3e-12 + 3e-16 * x.log2().abs(), "log2 of {x:e}");
+        let y = draws.next_f64() * 300.0 - 150.0;
+        assert!((exp2_portable(y) / y.exp2() - 1.0).abs() < 4e-12, "2^{y}");
+    }
+}
+
+/// Cases A13, A16: the edges are exact, so alpha 0 and alpha 1 lose nothing.
+#[test]
+fn exact_where_it_must_be() {
+    for a in [0.25, 0.5, 0.6, 1.0] {
+        assert_eq!(pow_portable(0.0, a), 0.0);
+        assert_eq!(pow_portable(1.0, a), 1.0);
+    }
+    assert_eq!(pow_portable(0.0, 0.0), 1.0);
+    assert_eq!(pow_portable(4.0, 0.5), 2.0);
+    assert_eq!(weight_portable(7.0, 7.0, 0.43), 1.0);
+    assert_eq!(weight_portable(1.0, 3.0, 0.0), 1.0);
+    assert_eq!(weight_portable(1.0, 4.0, 0.5), 0.5);
+    let mut draws = Philox::new(4).stream(Purpose::Bootstrap, 0, 0);
+    for _ in 0..100_000 {
+        let x = f32::from_bits(draws.next_below(0x7f80_0000));
+        assert_eq!(pow_portable(x, 1.0), x);
+    }
+    assert_eq!(pow_portable(f32::from_bits(1), 1.0), f32::from_bits(1));
+    assert_eq!(pow_portable(f32::MAX, 1.0), f32::MAX);
+}
+
+/// The order of f32 powers is kept: a larger TD error never gets a smaller priority.
+#[test]
+fn keeps_order() {
+    let mut draws = Philox::new(5).stream(Purpose::Bootstrap, 0, 0);
+    for _ in 0..200_000 {
+        let bits = draws.next_below(0x7f7f_fff0);
+        let (x, y) = (f32::from_bits(bits), f32::from_bits(bits + 1 + draws.next_below(8)));
+        assert!(pow_portable(x, 0.6) <= pow_portable(y, 0.6), "{x} and {y}");
+    }
+}
