@@ -1,0 +1,93 @@
+//! The CPU twin of clipping, Adam and the target update.
+
+use rayon::prelude::*;
+
+use super::AdamScale;
+
+/// Values a block; every block is summed by itself and the sums are added in order.
+const BLOCK: usize = 4096;
+
+/// Sum of squares in f64, in blocks of 4,096 whose sums are added in order.
+#[must_use]
+pub fn sum_of_squares(values: &[f32]) -> f64 {
+    values.chunks(BLOCK).map(block_sum).fold(0.0, |total, block| total + block)
+}
+
+/// Global norm of a gradient; NaN or infinite when a value is.
+#[must_use]
+pub fn global_norm(gradient: &[f32]) -> f64 {
+    sum_of_squares(gradient).sqrt()
+}
+
+/// Eight running sums, so that the additions do not wait for one another.
+fn block_sum(values: &[f32]) -> f64 {
+    let mut lanes = [0.0_f64; 8];
+    let (whole, rest) = values.as_chunks::<8>();
+    for chunk in whole {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane += f64::from(x) * f64::from(x);
+        }
+    }
+    for (lane, &x) in lanes.iter_mut().zip(rest) {
+        *lane += f64::from(x) * f64::from(x);
+    }
+    lanes.iter().fold(0.0, |total, lane| total + lane)
+}
+
+/// What every gradient is multiplied by so that its norm is at most `max_norm`; `None` when `norm` is not finite.
+#[must_use]
+pub fn clip_coefficient(norm: f64, max_norm: f64) -> Option<f64> {
+    if !norm.is_finite() {
+        None
+    } else if norm <= max_norm {
+        Some(1.0)
+    } else {
+        Some(max_norm / norm)
+    }
+}
+
+/// One Adam step on every element; see the [module](super) for the formula.
+///
+/// All slices are f32 of one length: `w` parameters, `m` and `v` moments (all three updated), `g` the gradient
+/// before clipping.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn adam_step(scale: &AdamScale, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]) {
+    assert!(w.len() == g.len() && m.len() == g.len() && v.len() == g.len(), "one length for w, m, v and g");
+    w.par_chunks_mut(BLOCK)
+        .zip(m.par_chunks_mut(BLOCK))
+        .zip(v.par_chunks_mut(BLOCK))
+        .zip(g.par_chunks(BLOCK))
+        .for_each(|(((w, m), v), g)| adam_block(scale, w, m, v, g));
+}
+
+fn adam_block(scale: &AdamScale, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]) {
+    for (((w, m), v), &g) in w.iter_mut().zip(m).zip(v).zip(g) {
+        let g = scale.clip * g;
+        *m += scale.one_minus_beta1 * (g - *m);
+        *v = scale.beta2 * *v + scale.one_minus_beta2 * (g * g);
+        *w -= scale.step_size * (*m / (v.sqrt() / scale.root_correction + scale.epsilon));
+    }
+}
+
+/// `target += tau (online - target)`, element by element.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn polyak(target: &mut [f32], online: &[f32], tau: f32) {
+    assert_eq!(target.len(), online.len(), "one length for both networks");
+    target.par_chunks_mut(BLOCK).zip(online.par_chunks(BLOCK)).for_each(|(target, online)| {
+        for (t, &o) in target.iter_mut().zip(online) {
+            *t += tau * (o - *t);
+        }
+    });
+}
+
+/// Copies the online parameters into the target's own memory.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn hard_sync(target: &mut [f32], online: &[f32]) {
+    target.copy_from_slice(online);
+}

@@ -1,0 +1,176 @@
+//! Where each parameter lies in the flat array, and what it starts as.
+
+use foxhunt_core::{Head, Philox, Purpose};
+
+/// What a network is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MlpShape {
+    /// Values of a state.
+    pub state_dim: usize,
+    /// Units of each hidden layer; may be empty.
+    pub hidden: Vec<usize>,
+    /// The decision.
+    pub head: Head,
+    /// Value and advantage streams.
+    pub dueling: bool,
+}
+
+/// One named array of the flat parameter array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Name, for example `layer0.weight`.
+    pub name: String,
+    /// First element in the flat array.
+    pub offset: usize,
+    /// `[out, in]` of a weight, `[out]` of a bias.
+    pub shape: Vec<usize>,
+    /// Inputs of the layer it belongs to.
+    pub fan_in: usize,
+}
+
+impl Parameter {
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Whether it has no elements; never so for a network with inputs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its elements in the flat array.
+    #[must_use]
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// One linear layer as the arithmetic sees it; the head is a single layer whether dueling or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Inputs.
+    pub n_in: usize,
+    /// Outputs.
+    pub n_out: usize,
+    /// First element of the weight, `[n_out, n_in]`.
+    pub weight: usize,
+    /// First element of the bias, `[n_out]`.
+    pub bias: usize,
+}
+
+impl Layer {
+    /// The weight within the flat array.
+    #[must_use]
+    pub fn weight<'a>(&self, parameters: &'a [f32]) -> &'a [f32] {
+        &parameters[self.weight..self.weight + self.n_out * self.n_in]
+    }
+
+    /// The bias within the flat array.
+    #[must_use]
+    pub fn bias<'a>(&self, parameters: &'a [f32]) -> &'a [f32] {
+        &parameters[self.bias..self.bias + self.n_out]
+    }
+}
+
+/// The layout of one network's flat parameter array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MlpLayout {
+    shape: MlpShape,
+    parameters: Vec<Parameter>,
+    layers: Vec<Layer>,
+    len: usize,
+}
+
+impl MlpLayout {
+    /// Lays out a network.
+    #[must_use]
+    pub fn new(shape: MlpShape) -> Self {
+        let mut layout = Self { parameters: Vec::new(), layers: Vec::new(), len: 0, shape: shape.clone() };
+        let mut n_in = shape.state_dim;
+        for (l, &n_out) in shape.hidden.iter().enumerate() {
+            let weight = layout.push(format!("layer{l}.weight"), vec![n_out, n_in], n_in);
+            let bias = layout.push(format!("layer{l}.bias"), vec![n_out], n_in);
+            layout.layers.push(Layer { n_in, n_out, weight, bias });
+            n_in = n_out;
+        }
+        let n_outputs = shape.head.n_outputs();
+        let (weight, bias) = if shape.dueling {
+            let weight = layout.push("value.weight".into(), vec![1, n_in], n_in);
+            layout.push("advantage.weight".into(), vec![n_outputs, n_in], n_in);
+            let bias = layout.push("value.bias".into(), vec![1], n_in);
+            layout.push("advantage.bias".into(), vec![n_outputs], n_in);
+            (weight, bias)
+        } else {
+            let weight = layout.push("q.weight".into(), vec![n_outputs, n_in], n_in);
+            (weight, layout.push("q.bias".into(), vec![n_outputs], n_in))
+        };
+        layout.layers.push(Layer { n_in, n_out: n_outputs + usize::from(shape.dueling), weight, bias });
+        layout
+    }
+
+    /// What the network is made of.
+    #[must_use]
+    pub fn shape(&self) -> &MlpShape {
+        &self.shape
+    }
+
+    /// The table of names, offsets and shapes, in order of offset and without holes.
+    #[must_use]
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// The linear layers, the head last.
+    #[must_use]
+    pub fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The head layer.
+    #[must_use]
+    pub fn head(&self) -> Layer {
+        self.layers[self.layers.len() - 1]
+    }
+
+    /// Q-values a row.
+    #[must_use]
+    pub fn n_outputs(&self) -> usize {
+        self.shape.head.n_outputs()
+    }
+
+    /// Elements of the flat array.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no parameters; never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The initial parameters of `seed`; see the [module](super) for the rule.
+    #[must_use]
+    pub fn init(&self, seed: u64) -> Vec<f32> {
+        let philox = Philox::new(seed);
+        let mut values = Vec::with_capacity(self.len);
+        for (p, parameter) in self.parameters.iter().enumerate() {
+            let bound = 1.0 / (parameter.fan_in as f32).sqrt();
+            let mut stream = philox.stream(Purpose::Init, p as u32, 0);
+            values.extend((0..parameter.len()).map(|_| bound * (2.0 * stream.next_f32() - 1.0)));
+        }
+        values
+    }
+
+    fn push(&mut self, name: String, shape: Vec<usize>, fan_in: usize) -> usize {
+        let offset = self.len;
+        let parameter = Parameter { name, offset, shape, fan_in };
+        self.len += parameter.len();
+        self.parameters.push(parameter);
+        offset
+    }
+}

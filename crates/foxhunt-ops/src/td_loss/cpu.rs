@@ -1,0 +1,106 @@
+//! The CPU twin of the TD loss.
+
+use foxhunt_core::Head;
+
+use super::{TdLossInput, TdLossParams, TdLossSums};
+
+/// `x^2 / 2` up to `delta`, then linear: `delta (|x| - delta / 2)`.
+#[must_use]
+pub fn huber(x: f32, delta: f32) -> f32 {
+    let size = x.abs();
+    if size <= delta { 0.5 * x * x } else { delta * (size - 0.5 * delta) }
+}
+
+/// Derivative of [`huber`]: `x` clamped to `[-delta, delta]`; NaN stays NaN.
+#[must_use]
+pub fn huber_slope(x: f32, delta: f32) -> f32 {
+    if x > delta {
+        delta
+    } else if x < -delta {
+        -delta
+    } else {
+        x
+    }
+}
+
+/// Writes the gradient and the TD errors of a block of rows; see the [module](super) for the formulas.
+///
+/// `dq`: f32 `[B, n_outputs]`, every entry written. `td`: f32 `[B]`.
+///
+/// # Panics
+/// When a slice does not fit `td.len()` rows, or an action is outside the head.
+pub fn td_loss(params: &TdLossParams, input: &TdLossInput<'_>, dq: &mut [f32], td: &mut [f32]) -> TdLossSums {
+    let branches = params.head.branches();
+    let width = params.head.n_outputs();
+    let rows = td.len();
+    assert!(input.q.len() == rows * width && dq.len() == rows * width, "q and dq must be [rows, {width}]");
+    assert!(input.q_next_target.len() == rows * width, "q_next_target must be [rows, {width}]");
+    assert!(
+        !params.double || input.q_next_online.len() == rows * width,
+        "q_next_online must be [rows, {width}]"
+    );
+    let n_branches = branches.len() as f32;
+    let scale = 1.0 / (n_branches * params.rows_total as f32);
+    let mut sums = TdLossSums::default();
+    dq.fill(0.0);
+    for i in 0..rows {
+        let row = i * width..(i + 1) * width;
+        let q_target = &input.q_next_target[row.clone()];
+        let chooser = if params.double { &input.q_next_online[row.clone()] } else { q_target };
+        let y = if input.terminated[i] != 0.0 {
+            input.rewards[i]
+        } else {
+            let mut next = 0.0;
+            let mut start = 0;
+            for &len in branches {
+                let end = start + len;
+                next += value_of_best(&chooser[start..end], &q_target[start..end]);
+                start = end;
+            }
+            input.rewards[i] + input.discounts[i] * (next / n_branches)
+        };
+
+        let q = &input.q[row.clone()];
+        let dq = &mut dq[row];
+        let (mut loss, mut size) = (0.0, 0.0);
+        let mut start = 0;
+        for (d, &len) in branches.iter().enumerate() {
+            let chosen = start + chosen_in_branch(params.head, input.actions[i], d);
+            let delta = q[chosen] - y;
+            loss += huber(delta, params.huber_delta);
+            size += delta.abs();
+            dq[chosen] = input.weights[i] * huber_slope(delta, params.huber_delta) * scale;
+            start += len;
+        }
+        td[i] = size / n_branches;
+        sums.weighted_loss += f64::from(input.weights[i] * (loss / n_branches));
+        sums.td_error += f64::from(td[i]);
+        sums.non_finite += u32::from(!td[i].is_finite());
+    }
+    sums
+}
+
+/// `values` at the argmax of `chooser`; NaN when any of `chooser` is NaN.
+fn value_of_best(chooser: &[f32], values: &[f32]) -> f32 {
+    let mut best = 0;
+    for (index, &value) in chooser.iter().enumerate() {
+        if value.is_nan() {
+            return f32::NAN;
+        }
+        if value > chooser[best] {
+            best = index;
+        }
+    }
+    values[best]
+}
+
+/// The stored action's index within branch `d`.
+fn chosen_in_branch(head: Head, action: u32, d: usize) -> usize {
+    let action = action as usize;
+    match (head, d) {
+        (Head::Exposure | Head::Factored, _) => action,
+        (Head::Branching, 0) => action / 9,
+        (Head::Branching, 1) => action / 3 % 3,
+        (Head::Branching, _) => action % 3,
+    }
+}

@@ -1,0 +1,76 @@
+//! Double-DQN targets, weighted Huber loss, its gradient with respect to Q, and |TD error|.
+//!
+//! **Contract.** For row `i` with branches `d = 1..D` (`D = 1` for the exposure and factored heads):
+//!
+//! - `a*_d = argmax Q_online(s')_d` (double) or `argmax Q_target(s')_d`, ties to the lowest index;
+//! - `y = r` if terminated, else `r + discount * (1/D) sum_d Q_target(s')_d[a*_d]`;
+//! - `delta_d = Q(s)_d[a_d] - y`, `td = (1/D) sum_d |delta_d|`;
+//! - `L = (1/N) sum_i w_i (1/D) sum_d huber(delta_d)`, `huber(x) = x^2/2` for `|x| <= kappa`, else
+//!   `kappa (|x| - kappa/2)`;
+//! - `dL/dQ_d[a_d] = w_i clamp(delta_d, -kappa, kappa) / (D N)`, all other entries 0.
+//!
+//! `N` is given by the caller: the rows of **all** sub-batches of the update, so that unequal sub-batches still give
+//! the mean over rows. Truncated rows bootstrap; only `terminated` stops it, and then `s'` is not looked at at all.
+//!
+//! **Not a number.** A NaN among the Q-values that choose `a*` of a row that bootstraps makes `y` NaN, so that it is
+//! seen; it never just loses the argmax. Rows whose td is not finite are counted; their gradient and loss are what
+//! the formulas give, and the caller must not apply the update.
+//!
+//! **Arithmetic.** f32 by row, sums over branches in branch order; the loss is summed in f64 in row order.
+//!
+//! Sources: double DQN, arXiv 1509.06461; Huber as in the DQN paper (Nature 518, 2015); importance weights, arXiv
+//! 1511.05952; branches, arXiv 1711.08946 equations 5 and 6, with Huber in place of the square.
+//! This module does not run a network and does not write priorities.
+
+mod cpu;
+#[cfg(test)]
+mod tests;
+
+pub use cpu::{huber, huber_slope, td_loss};
+
+use foxhunt_core::Head;
+
+/// What the loss is made with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TdLossParams {
+    /// Which branches the Q-values have.
+    pub head: Head,
+    /// Whether the online network chooses the next action (double DQN).
+    pub double: bool,
+    /// Where Huber turns linear (kappa), > 0.
+    pub huber_delta: f32,
+    /// Rows the loss is a mean over: those of every sub-batch of the update.
+    pub rows_total: usize,
+}
+
+/// The inputs of a block of `B` rows. Each Q array is f32 `[B, n_outputs]`, row-major; the others are `[B]`.
+#[derive(Clone, Copy, Debug)]
+pub struct TdLossInput<'a> {
+    /// Online network at the states.
+    pub q: &'a [f32],
+    /// Online network at the next states; not read unless `double`.
+    pub q_next_online: &'a [f32],
+    /// Target network at the next states.
+    pub q_next_target: &'a [f32],
+    /// Actions as stored: exposure indices for the exposure head, factored indices for the others.
+    pub actions: &'a [u32],
+    /// n-step rewards.
+    pub rewards: &'a [f32],
+    /// 1 where the window ends in a terminal state, else 0.
+    pub terminated: &'a [f32],
+    /// gamma to the power of the window's length.
+    pub discounts: &'a [f32],
+    /// Importance weights.
+    pub weights: &'a [f32],
+}
+
+/// Sums over the block.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TdLossSums {
+    /// Sum over rows of weighted loss; divide by `rows_total` for the loss.
+    pub weighted_loss: f64,
+    /// Sum over rows of |TD error|.
+    pub td_error: f64,
+    /// Rows whose TD error is not finite.
+    pub non_finite: u32,
+}
