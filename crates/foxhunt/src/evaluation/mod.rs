@@ -5,6 +5,25 @@
 //! A figure that does not exist for a run is undefined with a reason, never NaN. Nothing here learns, reads a
 //! file or draws a plot.
 
+mod actions;
+mod backtest;
+mod baselines;
+mod measure;
+mod metrics;
 mod record;
+mod trades;
+mod windows;
 
-pub use record::{Backtest, Costs, EQUITY_FLOOR, FillRecord, OrderCounts};
+pub use actions::ActionTable;
+pub use backtest::{PolicyFn, backtest};
+pub use baselines::{Fixed, RandomBaseline, Summary, fixed, random};
+pub use measure::Measure;
+pub use metrics::{Metrics, probabilistic_sharpe};
+pub use record::{Backtest, Costs, FillRecord, OrderCounts};
+pub use trades::{Trade, round_trips};
+pub use windows::{
+    Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window, evaluate_windows,
+};
+
+#[cfg(test)]
+mod tests;

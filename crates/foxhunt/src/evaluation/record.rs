@@ -6,11 +6,8 @@ use std::ops::Range;
 
 use foxhunt_core::action::{N_ORDER_TYPES, N_URGENCIES};
 use foxhunt_core::{FactoredAction, OrderType, Urgency};
+use foxhunt_ops::env_step::EQUITY_FLOOR;
 use serde::{Deserialize, Serialize};
-
-/// Equity below which a log return is taken of this share of the start equity instead, so that a ruined account
-/// has a finite, very bad log return (ln 1e-12 is about -27.6).
-pub const EQUITY_FLOOR: f64 = 1e-12;
 
 /// The record of one policy over one window of bars.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,7 +48,8 @@ impl Backtest {
         self.equity.last().copied().unwrap_or_default()
     }
 
-    /// `ln(final / start)` of net equity, always finite: equity is floored at [`EQUITY_FLOOR`] of the start.
+    /// `ln(final / start)` of net equity, always finite: equity counts as at least [`EQUITY_FLOOR`] of the
+    /// start, as in the reward.
     #[must_use]
     pub fn net_log_return(&self) -> f64 {
         let start = self.start_equity();
@@ -62,7 +60,7 @@ impl Backtest {
     /// from flat to fully long and back at leverage 1 is a turnover of 2.
     #[must_use]
     pub fn turnover(&self) -> f64 {
-        // A bar-less sum would be -0.0 for no fills.
+        // Not `sum`, whose empty sum is -0.0.
         self.fills.iter().fold(0.0, |sum, fill| sum + fill.turnover)
     }
 }
