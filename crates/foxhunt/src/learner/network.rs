@@ -1,0 +1,129 @@
+//! A Q-network in host memory: a layout, its parameters, and forward passes without a graph.
+
+use std::path::PathBuf;
+
+use candle_core::{Device, Tensor};
+use foxhunt_core::settings::NetworkSettings;
+use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape};
+
+use super::reference;
+use crate::MLError;
+use crate::engine::{Array, ArrayData, Snapshot};
+
+/// A multi-layer perceptron over states; see [`foxhunt_ops::mlp`] for the arithmetic and the layout.
+#[derive(Clone, Debug)]
+pub struct QNetwork {
+    pub(super) layout: MlpLayout,
+    pub(super) parameters: Vec<f32>,
+    forward: Forward,
+}
+
+impl QNetwork {
+    /// A network with the initial parameters of `seed`.
+    #[must_use]
+    pub fn new(settings: &NetworkSettings, state_dim: usize, seed: u64) -> Self {
+        let layout = MlpLayout::new(MlpShape {
+            state_dim,
+            hidden: settings.hidden.clone(),
+            head: settings.head,
+            dueling: settings.dueling,
+        });
+        let parameters = layout.init(seed);
+        Self { layout, parameters, forward: Forward::default() }
+    }
+
+    /// A network with the parameters of `snapshot`, named as [`QNetwork::write`] names them.
+    ///
+    /// # Errors
+    /// [`MLError::Checkpoint`] when an array is missing or has another shape or type.
+    pub fn from_snapshot(
+        settings: &NetworkSettings,
+        state_dim: usize,
+        snapshot: &Snapshot,
+        prefix: &str,
+    ) -> Result<Self, MLError> {
+        let mut network = Self::new(settings, state_dim, 0);
+        network.parameters = read_flat(&network.layout, snapshot, prefix)?;
+        Ok(network)
+    }
+
+    /// Where each parameter lies.
+    #[must_use]
+    pub fn layout(&self) -> &MlpLayout {
+        &self.layout
+    }
+
+    /// The flat parameter array.
+    #[must_use]
+    pub fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    /// Adds every parameter to `snapshot` as `{prefix}{name}`, for example `online.layer0.weight`.
+    pub fn write(&self, snapshot: &mut Snapshot, prefix: &str) {
+        write_flat(&self.layout, &self.parameters, snapshot, prefix);
+    }
+
+    /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`; no graph is kept. For the
+    /// branching head a row holds 5 exposures, 3 order types, 3 urgencies. A NaN in a state gives NaN Q-values.
+    ///
+    /// # Errors
+    /// [`MLError::Shape`] when the slices do not fit each other.
+    pub fn q_values(&mut self, states: &[f32], q: &mut [f32]) -> Result<(), MLError> {
+        let (state_dim, width) = (self.layout.shape().state_dim, self.layout.n_outputs());
+        let rows = q.len() / width;
+        if q.len() != rows * width || states.len() != rows * state_dim {
+            return Err(MLError::Shape {
+                what: "states",
+                got: vec![states.len()],
+                expected: format!("{state_dim} values for each of {} / {width} rows of Q-values", q.len()),
+            });
+        }
+        self.forward.q_values(&self.layout, &self.parameters, states, q);
+        Ok(())
+    }
+
+    /// Q-values of `states`, f32 `[B, state_dim]` on the CPU, as a tensor `[B, n_outputs]`, by candle. The parameters
+    /// enter as constants; use [`reference::forward`] with a `Var` for gradients.
+    ///
+    /// # Errors
+    /// [`MLError::Tensor`] for a tensor that does not fit.
+    pub fn forward(&self, states: &Tensor) -> Result<Tensor, MLError> {
+        let parameters = Tensor::from_slice(&self.parameters, self.layout.len(), &Device::Cpu)?;
+        Ok(reference::forward(&self.layout, &parameters, states)?)
+    }
+}
+
+/// Adds the parts of a flat array to `snapshot`, one array a parameter.
+pub(super) fn write_flat(layout: &MlpLayout, flat: &[f32], snapshot: &mut Snapshot, prefix: &str) {
+    for parameter in layout.parameters() {
+        let data = ArrayData::F32(flat[parameter.range()].to_vec());
+        let array = Array { shape: parameter.shape.clone(), data };
+        snapshot.arrays.insert(format!("{prefix}{}", parameter.name), array);
+    }
+}
+
+/// Puts a flat array together again.
+pub(super) fn read_flat(layout: &MlpLayout, snapshot: &Snapshot, prefix: &str) -> Result<Vec<f32>, MLError> {
+    let mut flat = Vec::with_capacity(layout.len());
+    for parameter in layout.parameters() {
+        let name = format!("{prefix}{}", parameter.name);
+        match snapshot.arrays.get(&name) {
+            Some(Array { shape, data: ArrayData::F32(values) })
+                if *shape == parameter.shape && values.len() == parameter.len() =>
+            {
+                flat.extend_from_slice(values);
+            }
+            Some(array) => {
+                let (got, want) = (&array.shape, &parameter.shape);
+                return Err(unfit(format!("array {name} has shape {got:?}, expected f32 {want:?}")));
+            }
+            None => return Err(unfit(format!("array {name} is missing"))),
+        }
+    }
+    Ok(flat)
+}
+
+pub(super) fn unfit(reason: String) -> MLError {
+    MLError::Checkpoint { path: PathBuf::from("snapshot"), reason }
+}
