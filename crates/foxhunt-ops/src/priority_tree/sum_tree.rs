@@ -30,6 +30,20 @@ impl SumTree {
         }
     }
 
+    /// Bytes of a tree of `len` masses.
+    #[must_use]
+    pub fn bytes(len: usize) -> u64 {
+        let (mut bytes, mut nodes) = (0_u64, len);
+        loop {
+            let padded = (nodes as u64).checked_next_multiple_of(FAN_OUT as u64).unwrap_or(u64::MAX);
+            bytes = bytes.saturating_add(padded.saturating_mul(8));
+            if nodes <= MAX_TOP {
+                return bytes;
+            }
+            nodes = nodes.div_ceil(FAN_OUT);
+        }
+    }
+
     /// Number of masses.
     #[must_use]
     pub fn len(&self) -> usize {
