@@ -1,0 +1,98 @@
+//! Pinned host memory that kernels write and the host polls.
+//!
+//! Reads are volatile and word by word, so a record that spans words needs a sequence number that the kernel writes
+//! last behind a system fence; this module does not invent one.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+use cudarc::driver::{result, sys};
+
+use crate::calls::CALLS;
+use crate::{CudaError, Device, DevicePtr};
+
+/// `[T; len]` in pinned, mapped host memory.
+#[derive(Debug)]
+pub struct MappedBuffer<T> {
+    device: Arc<Device>,
+    host: *mut T,
+    ptr: sys::CUdeviceptr,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+// SAFETY: the memory is owned and is only read and written through volatile word accesses.
+unsafe impl<T: Send> Send for MappedBuffer<T> {}
+// SAFETY: as above; `write` takes `&mut self`.
+unsafe impl<T: Sync> Sync for MappedBuffer<T> {}
+
+impl<T: Pod> MappedBuffer<T> {
+    /// `len` zeros.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`], [`CudaError::OutOfMemory`] for a size that does not fit.
+    pub fn zeros(device: &Arc<Device>, what: &'static str, len: usize) -> Result<Self, CudaError> {
+        device.bind()?;
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or(CudaError::OutOfMemory { what, bytes: u64::MAX, free: 0 })?
+            .max(1);
+        CALLS.allocations.add();
+        let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
+        // SAFETY: the context is current and the size is not 0.
+        let host = device.check("cuMemHostAlloc", unsafe { result::malloc_host(bytes, flags) })?;
+        // SAFETY: the allocation has `bytes` bytes.
+        unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
+        let mut buffer =
+            Self { device: Arc::clone(device), host: host.cast(), ptr: 0, len, element: PhantomData };
+        // SAFETY: `host` is mapped memory of this context, and the result goes to a live word.
+        let mapped = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.ptr, host, 0) };
+        device.check("cuMemHostGetDevicePointer", mapped.result())?;
+        Ok(buffer)
+    }
+
+    /// Elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Element `i` as it stands now, or `None` outside. No driver call.
+    #[must_use]
+    pub fn read(&self, i: usize) -> Option<T> {
+        // SAFETY: in bounds by the test; volatile, because the device may write meanwhile.
+        (i < self.len).then(|| unsafe { self.host.add(i).read_volatile() })
+    }
+
+    /// Sets element `i`; outside the buffer it does nothing. The device must not use that element at the same time.
+    pub fn write(&mut self, i: usize, value: T) {
+        if i < self.len {
+            // SAFETY: in bounds by the test.
+            unsafe { self.host.add(i).write_volatile(value) };
+        }
+    }
+
+    /// Its address on the device.
+    #[must_use]
+    pub fn ptr(&self) -> DevicePtr<T> {
+        DevicePtr::<T>::at(self.ptr)
+    }
+}
+
+impl<T> Drop for MappedBuffer<T> {
+    fn drop(&mut self) {
+        if self.device.bind().is_ok() {
+            CALLS.frees.add();
+            // SAFETY: allocated by cuMemHostAlloc, freed once.
+            let _ = unsafe { result::free_host(self.host.cast::<c_void>()) };
+        }
+    }
+}
