@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use foxhunt_core::record::EpochStats;
 use foxhunt_market::Market;
+use serde::{Deserialize, Serialize};
 
 use crate::MLError;
 use crate::evaluation::Backtest;
@@ -25,13 +26,31 @@ pub trait Engine {
     /// Any [`MLError`] of the device. A non-finite reward or state is no error: it is refused, counted and recorded.
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError>;
 
-    /// Does up to `updates` optimiser steps. A non-finite step is skipped whole, counted and recorded.
+    /// Does up to `updates` optimiser steps. A non-finite step is skipped whole, counted and recorded. An engine
+    /// that knows at once that a limit of `settings.guard` is reached may return early; one that learns of it
+    /// late, like a GPU, does them all.
     ///
     /// # Errors
     /// [`MLError::NotEnoughData`] when the replay memory cannot fill a batch, and any [`MLError`] of the device.
     fn update(&mut self, updates: u32) -> Result<(), MLError>;
 
-    /// What happened since the last call: the one readback of an epoch.
+    /// Counts that can be had at any time without waiting for the device; they may lag behind it.
+    fn status(&self) -> EngineStatus;
+
+    /// Takes a copy of network, target network and optimiser as the last good one.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn keep_good_copy(&mut self) -> Result<(), MLError>;
+
+    /// Goes back to the last good copy (the initial network when none was taken). Replay memory, environments and
+    /// every count stay, so the next updates draw other batches than the ones that failed.
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn roll_back(&mut self) -> Result<(), MLError>;
+
+    /// What happened since the last call: the one readback of an epoch (case D10).
     ///
     /// # Errors
     /// Any [`MLError`] of the device.
@@ -60,6 +79,22 @@ pub trait Engine {
     /// # Errors
     /// Any [`MLError`] of the device.
     fn parameters(&mut self) -> Result<Snapshot, MLError>;
+}
+
+/// What an engine can tell without stopping its device: the guard's pinned words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EngineStatus {
+    /// Env steps since the start of training.
+    pub env_steps: u64,
+    /// Applied updates since the start of training.
+    pub updates: u64,
+    /// Skipped updates since the start of training.
+    pub skipped_updates: u64,
+    /// Longest row of updates skipped one after the other since the start of training.
+    pub longest_skipped_row: u64,
+    /// Longest row of updates whose gradient norm was below the collapse threshold since the start of training.
+    pub longest_collapsed_row: u64,
 }
 
 /// Named arrays: the neutral form in which state leaves and enters an engine.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use foxhunt_core::{ActionError, SettingsError};
 use foxhunt_market::MarketError;
 
+use crate::checkpoint::CheckpointFault;
+
 /// What can go wrong in replay, guard, engines, training, evaluation and checkpoints.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -46,6 +48,12 @@ pub enum MLError {
         have: usize,
         /// Rows needed.
         need: usize,
+    },
+    /// Every stored row has priority 0, so none can be drawn.
+    #[error("all {rows} rows stored have priority 0, none can be drawn")]
+    NoMass {
+        /// Rows stored.
+        rows: usize,
     },
     /// An index outside the rows stored.
     #[error("row {index} is outside the {len} rows stored")]
@@ -98,6 +106,40 @@ pub enum MLError {
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// A checkpoint or policy on disk is unfinished, torn, foreign or newer than this build.
+    #[error("{path} cannot be used: {fault}")]
+    CheckpointFile {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: CheckpointFault,
+    },
+    /// A folder holds no checkpoint that can be used; nothing is started from scratch instead (case E06).
+    #[error("no usable checkpoint in {path} ({unusable} unusable)")]
+    NoUsableCheckpoint {
+        /// The folder searched.
+        path: PathBuf,
+        /// Checkpoints found there and refused.
+        unusable: usize,
+    },
+    /// A checkpoint or policy could not be written, for example because the disk is full (case E08).
+    #[error("cannot write {bytes} bytes to {path}: {source}")]
+    WriteFailed {
+        /// The file.
+        path: PathBuf,
+        /// Bytes it was to hold.
+        bytes: u64,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Another process is writing the same run.
+    #[error("{path} is in use by process {pid}")]
+    RunLocked {
+        /// The run folder.
+        path: PathBuf,
+        /// Who holds the lock, as it says itself.
+        pid: String,
     },
     /// A file operation failed.
     #[error("cannot {action} {path}: {source}")]

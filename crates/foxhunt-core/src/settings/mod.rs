@@ -10,8 +10,8 @@ mod validate;
 pub use sections::{
     AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,
     ExecutionSettings, ExplorationSettings, GuardSettings, LearnerSettings, MemoryFallback, MonitorSettings,
-    NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings, SplitSettings, StampAt,
-    TargetUpdate, TrainingSettings,
+    NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings, SaveFailure, SplitSettings,
+    StampAt, TargetUpdate, TrainingSettings,
 };
 
 use serde::{Deserialize, Serialize};

@@ -435,6 +435,16 @@ impl Default for EvaluationSettings {
     }
 }
 
+/// What to do when a checkpoint or policy cannot be saved after the start of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SaveFailure {
+    /// End the run with an error.
+    Stop,
+    /// Warn and go on; the next save is tried as usual.
+    Continue,
+}
+
 /// Checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -443,11 +453,13 @@ pub struct CheckpointSettings {
     pub every_epochs: u64,
     /// Checkpoints kept, >= 1. Default 2.
     pub keep: usize,
+    /// What to do when one cannot be saved. Default `stop`.
+    pub on_failure: SaveFailure,
 }
 
 impl Default for CheckpointSettings {
     fn default() -> Self {
-        Self { every_epochs: 5, keep: 2 }
+        Self { every_epochs: 5, keep: 2, on_failure: SaveFailure::Stop }
     }
 }
 

@@ -1,0 +1,43 @@
+//! Typed access to the arrays of a snapshot, with errors that name the array.
+
+use std::path::PathBuf;
+
+use crate::MLError;
+use crate::engine::{Array, ArrayData, Snapshot};
+
+/// The error of a snapshot that does not fit this engine.
+pub(super) fn misfit(reason: String) -> MLError {
+    MLError::Checkpoint { path: PathBuf::from("engine"), reason }
+}
+
+macro_rules! typed {
+    ($put:ident, $get:ident, $variant:ident, $type:ty) => {
+        /// Adds an array of one dimension.
+        pub(super) fn $put(snapshot: &mut Snapshot, name: &str, values: Vec<$type>) {
+            let array = Array { shape: vec![values.len()], data: ArrayData::$variant(values) };
+            snapshot.arrays.insert(name.to_owned(), array);
+        }
+
+        /// The array of that name, if it has that type, and that length where one is given.
+        pub(super) fn $get<'a>(
+            snapshot: &'a Snapshot,
+            name: &str,
+            len: Option<usize>,
+        ) -> Result<&'a [$type], MLError> {
+            match snapshot.arrays.get(name).map(|array| &array.data) {
+                Some(ArrayData::$variant(values)) if len.is_none_or(|len| len == values.len()) => Ok(values),
+                Some(ArrayData::$variant(values)) => {
+                    let wanted = len.unwrap_or_default();
+                    Err(misfit(format!("{name} has {} values, expected {wanted}", values.len())))
+                }
+                Some(_) => Err(misfit(format!("{name} is not {}", stringify!($type)))),
+                None => Err(misfit(format!("{name} is missing"))),
+            }
+        }
+    };
+}
+
+typed!(put_f32, get_f32, F32, f32);
+typed!(put_f64, get_f64, F64, f64);
+typed!(put_u32, get_u32, U32, u32);
+typed!(put_u64, get_u64, U64, u64);

@@ -1,0 +1,290 @@
+//! The CPU engine: the reference the GPU engine is checked against, and what runs without one.
+//!
+//! It puts the parts together and adds none of its own: [`ReplayMemory`] keeps rows, [`Learner`] learns, the
+//! environments and accumulators of [`foxhunt_ops`] make transitions. The network is f32, money f64. Batches and rows
+//! are worked on in blocks of fixed size, so the number of threads changes no bit; `run.threads` = 0 uses rayon's
+//! global pool (every core, or `RAYON_NUM_THREADS`), any other number a pool of its own.
+
+mod arrays;
+mod collector;
+mod progress;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use foxhunt_core::Settings;
+use foxhunt_core::record::EpochStats;
+use foxhunt_core::settings::{GuardSettings, NanPolicy};
+use foxhunt_market::{Market, STATE_DIM};
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use self::collector::Collector;
+use self::progress::Progress;
+use crate::MLError;
+use crate::engine::{Engine, EngineStatus, Snapshot};
+use crate::evaluation::{Backtest, backtest};
+use crate::learner::{Batch, Learner, LearnerState};
+use crate::policy::{greedy, named};
+use crate::replay::{BatchBuffers, ReplayMemory};
+
+/// The last good copy in a snapshot carries this before its arrays.
+const GOOD: &str = "good.";
+
+/// An engine on this machine's processor cores.
+pub struct CpuEngine {
+    pool: Option<ThreadPool>,
+    core: Core,
+}
+
+/// Everything but the threads it runs on.
+struct Core {
+    settings: Settings,
+    collector: Collector,
+    replay: ReplayMemory,
+    learner: Learner,
+    progress: Progress,
+    /// Where a rollback goes; kept under that policy alone.
+    good: Option<LearnerState>,
+    /// One a sub-batch.
+    batches: Vec<BatchBuffers>,
+    /// Rows of all sub-batches of one update.
+    indices: Vec<u32>,
+}
+
+impl CpuEngine {
+    /// An engine whose environments trade the bars `train` of `market`.
+    ///
+    /// # Errors
+    /// [`MLError::InvalidArgument`] when the replay memory is smaller than a batch, [`MLError::HostMemory`] with the
+    /// bytes that are missing, [`MLError::Market`] for a window that does not fit.
+    pub fn new(settings: &Settings, market: Arc<Market>, train: Range<usize>) -> Result<Self, MLError> {
+        if settings.replay.capacity < settings.learner.batch {
+            return Err(MLError::InvalidArgument {
+                what: "replay.capacity",
+                value: settings.replay.capacity.to_string(),
+                rule: "at least learner.batch",
+            });
+        }
+        let pool = match settings.run.threads {
+            0 => None,
+            threads => Some(ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| {
+                MLError::DeviceUnavailable { device: "cpu", reason: format!("no thread pool: {error}") }
+            })?),
+        };
+        let learner = Learner::new(settings, STATE_DIM);
+        let rolls_back = settings.guard.nan_policy == NanPolicy::Rollback;
+        let core = Core {
+            settings: settings.clone(),
+            collector: Collector::new(settings, market, train)?,
+            replay: ReplayMemory::new(&settings.replay, STATE_DIM, settings.run.seed)?,
+            good: rolls_back.then(|| learner.state()),
+            learner,
+            progress: Progress::default(),
+            batches: (0..settings.learner.accumulation).map(|_| BatchBuffers::default()).collect(),
+            indices: Vec::new(),
+        };
+        Ok(Self { pool, core })
+    }
+
+    /// Threads it works with.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.pool.as_ref().map_or_else(rayon::current_num_threads, ThreadPool::current_num_threads)
+    }
+
+    fn on_pool<T: Send>(&mut self, work: impl FnOnce(&mut Core) -> T + Send) -> T {
+        let Self { pool, core } = self;
+        match pool {
+            Some(pool) => pool.install(|| work(core)),
+            None => work(core),
+        }
+    }
+}
+
+impl Core {
+    fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
+        let Self { collector, replay, learner, progress, .. } = self;
+        for _ in 0..vector_steps {
+            collector.vector_step(
+                |states, q| learner.network_mut().q_values(states, q),
+                replay,
+                progress,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn update(&mut self, updates: u32) -> Result<(), MLError> {
+        for _ in 0..updates {
+            self.update_once()?;
+            if self.guard_limit_reached() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sample, learn, priorities back; a gated update leaves the priorities alone.
+    fn update_once(&mut self) -> Result<(), MLError> {
+        let Self { settings, replay, learner, progress, batches, indices, .. } = self;
+        let batch = settings.learner.batch;
+        if replay.len() < batch {
+            return Err(MLError::NotEnoughData { have: replay.len(), need: batch });
+        }
+        for rows in &mut *batches {
+            replay.sample(batch, rows)?;
+        }
+        let report = match &batches[..] {
+            [rows] => learner.update(&[Batch::from(rows)]),
+            many => learner.update(&many.iter().map(Batch::from).collect::<Vec<_>>()),
+        }?;
+        if report.applied {
+            // In one call, so that a row drawn by two sub-batches gets the larger of its priorities.
+            indices.clear();
+            batches.iter().for_each(|rows| indices.extend_from_slice(&rows.indices));
+            replay.update_priorities(indices, report.td)?;
+        }
+        progress.updated(&report);
+        progress.counted(&learner.counts());
+        Ok(())
+    }
+
+    /// Whether the trainer will act on what just happened, so that no further update may follow it (case C15).
+    fn guard_limit_reached(&self) -> bool {
+        let GuardSettings { nan_policy, max_skips_in_row, collapse_patience, .. } = self.settings.guard;
+        let counts = self.learner.counts();
+        let skipped = match nan_policy {
+            NanPolicy::Stop | NanPolicy::Rollback => counts.skipped_in_row > 0,
+            NanPolicy::Skip => counts.skipped_in_row >= max_skips_in_row,
+        };
+        skipped || counts.collapsed_in_row >= collapse_patience
+    }
+
+    fn drain(&mut self) -> EpochStats {
+        let Self { collector, replay, learner, progress, .. } = self;
+        progress.report(|stats| {
+            stats.epsilon = collector.epsilon();
+            stats.beta = replay.beta();
+            stats.learning_rate = learner.learning_rate();
+            stats.replay_len = replay.len() as u64;
+            stats.replay_capacity = replay.capacity() as u64;
+        })
+    }
+
+    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
+        let head = self.settings.network.head;
+        let mut q = vec![0.0; head.n_outputs()];
+        let network = self.learner.network_mut();
+        backtest(market, window, &self.collector.params, &mut |state, bar| {
+            network.q_values(state, &mut q)?;
+            greedy(head, &q, market, bar)
+        })
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.replay.snapshot();
+        self.learner.snapshot(&mut snapshot);
+        self.collector.save(&mut snapshot);
+        self.progress.save(&mut snapshot);
+        if let Some(good) = &self.good {
+            let layout = self.learner.network().layout();
+            for (part, values) in
+                [("online", &good.online), ("target", &good.target), ("adam_m", &good.m), ("adam_v", &good.v)]
+            {
+                let arrays = named(layout, values).arrays.into_iter();
+                snapshot
+                    .arrays
+                    .extend(arrays.map(|(name, array)| (format!("{GOOD}{part}.{name}"), array)));
+            }
+            arrays::put_u64(&mut snapshot, &format!("{GOOD}adam_t"), vec![good.adam_t]);
+        }
+        snapshot
+    }
+
+    /// Everything that can refuse comes before the first change.
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), MLError> {
+        let loaded = self.collector.load(snapshot)?;
+        let progress = Progress::load(snapshot)?;
+        let good = match &self.good {
+            Some(_) => Some(self.load_good(snapshot)?),
+            None => None,
+        };
+        let mut learner = Learner::new(&self.settings, STATE_DIM);
+        learner.restore(snapshot)?;
+        self.replay.restore(snapshot)?;
+        self.learner = learner;
+        self.collector.take_up(loaded);
+        self.progress = progress;
+        self.good = good;
+        Ok(())
+    }
+
+    fn load_good(&self, snapshot: &Snapshot) -> Result<LearnerState, MLError> {
+        let part = |part: &str| {
+            let prefix = format!("{GOOD}{part}.");
+            let arrays = snapshot.arrays.iter().filter_map(|(name, array)| {
+                Some((name.strip_prefix(&prefix)?.to_owned(), array.clone()))
+            });
+            let arrays = Snapshot { arrays: arrays.collect() };
+            crate::policy::flat(self.learner.network().layout(), &arrays)
+                .map_err(|reason| arrays::misfit(format!("{prefix}: {reason}")))
+        };
+        Ok(LearnerState {
+            online: part("online")?,
+            target: part("target")?,
+            m: part("adam_m")?,
+            v: part("adam_v")?,
+            adam_t: arrays::get_u64(snapshot, &format!("{GOOD}adam_t"), Some(1))?[0],
+        })
+    }
+}
+
+impl Engine for CpuEngine {
+    fn name(&self) -> &'static str {
+        "cpu"
+    }
+
+    fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
+        self.on_pool(|core| core.collect(vector_steps))
+    }
+
+    fn update(&mut self, updates: u32) -> Result<(), MLError> {
+        self.on_pool(|core| core.update(updates))
+    }
+
+    fn status(&self) -> EngineStatus {
+        self.core.progress.status
+    }
+
+    fn keep_good_copy(&mut self) -> Result<(), MLError> {
+        self.core.good = Some(self.core.learner.state());
+        Ok(())
+    }
+
+    fn roll_back(&mut self) -> Result<(), MLError> {
+        let Core { learner, good, settings, .. } = &mut self.core;
+        let good = good.get_or_insert_with(|| Learner::new(settings, STATE_DIM).state());
+        learner.set_state(good)
+    }
+
+    fn drain(&mut self) -> Result<EpochStats, MLError> {
+        Ok(self.core.drain())
+    }
+
+    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
+        self.on_pool(|core| core.evaluate(market, window))
+    }
+
+    fn snapshot(&mut self) -> Result<Snapshot, MLError> {
+        Ok(self.core.snapshot())
+    }
+
+    fn restore(&mut self, snapshot: &Snapshot) -> Result<(), MLError> {
+        self.core.restore(snapshot)
+    }
+
+    fn parameters(&mut self) -> Result<Snapshot, MLError> {
+        let network = self.core.learner.network();
+        Ok(named(network.layout(), network.parameters()))
+    }
+}

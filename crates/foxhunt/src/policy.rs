@@ -1,0 +1,367 @@
+//! A trained policy by itself: what is needed to act, and nothing of how it was learned.
+//!
+//! A policy folder holds `policy.safetensors` (the network's arrays under the names of
+//! [`MlpLayout`](foxhunt_ops::mlp::MlpLayout), f32) and `policy.json` (settings, normaliser, the feature table it was
+//! made for, the checksum of both). It is written beside its place and renamed into it. Acting is greedy, ties go to
+//! the lowest index, on the CPU. Judging a policy is [`evaluation`](crate::evaluation)'s business.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use foxhunt_core::{Exposure, FactoredAction, Head, Settings};
+use foxhunt_market::{FEATURES, Market, Normaliser, STATE_DIM};
+use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape};
+use foxhunt_ops::select_actions::{Explore, select_actions, select_actions_branching};
+use serde::{Deserialize, Serialize};
+
+use crate::MLError;
+use crate::checkpoint::sealed::{self, Format};
+use crate::checkpoint::state_file::{self, Fingerprint};
+use crate::checkpoint::store::{check_fingerprint, remove, replace_folder, sync_folder, write_sealed};
+use crate::checkpoint::{CheckpointFault, settings_hash};
+use crate::engine::{Array, ArrayData, Snapshot};
+
+const FORMAT: Format = Format { name: "foxhunt policy", version: 1 };
+const DOCUMENT: &str = "policy.json";
+const ARRAYS: &str = "policy.safetensors";
+
+/// What `policy.json` holds, beside the frame of [`sealed`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    settings: Settings,
+    settings_hash: String,
+    normaliser: Normaliser,
+    state_dim: usize,
+    features_hash: String,
+    arrays_bytes: u64,
+    arrays_blake3: String,
+}
+
+/// A greedy policy.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    settings: Settings,
+    normaliser: Normaliser,
+    layout: MlpLayout,
+    /// f32 `[layout.len()]`, see [`MlpLayout`].
+    parameters: Vec<f32>,
+    forward: Forward,
+    /// f32 `[n_outputs]`.
+    q: Vec<f32>,
+}
+
+/// The network that `settings` describe.
+#[must_use]
+pub fn network_layout(settings: &Settings) -> MlpLayout {
+    MlpLayout::new(MlpShape {
+        state_dim: STATE_DIM,
+        hidden: settings.network.hidden.clone(),
+        head: settings.network.head,
+        dueling: settings.network.dueling,
+    })
+}
+
+impl Policy {
+    /// A policy from the named arrays of a network.
+    ///
+    /// # Errors
+    /// [`MLError::Checkpoint`] naming the array that is missing, unknown, misshapen or not finite, and
+    /// [`MLError::Market`] for a normaliser made for other features.
+    pub fn new(settings: &Settings, normaliser: Normaliser, arrays: &Snapshot) -> Result<Self, MLError> {
+        normaliser.check()?;
+        let layout = network_layout(settings);
+        let parameters = flat(&layout, arrays)
+            .map_err(|reason| MLError::Checkpoint { path: PathBuf::from("policy"), reason })?;
+        let q = vec![0.0; layout.n_outputs()];
+        Ok(Self {
+            settings: settings.clone(),
+            normaliser,
+            layout,
+            parameters,
+            forward: Forward::default(),
+            q,
+        })
+    }
+
+    /// Loads the policy of a run folder, or a policy folder itself.
+    ///
+    /// # Errors
+    /// [`MLError::CheckpointFile`] when it is missing, torn, newer than this build, or made for another feature
+    /// table or state size.
+    pub fn load(path: &Path) -> Result<Self, MLError> {
+        let inside = path.join("policy");
+        let folder = if !path.join(DOCUMENT).exists() && inside.is_dir() { inside } else { path.to_path_buf() };
+        Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
+    }
+
+    fn read(folder: &Path) -> Result<Self, CheckpointFault> {
+        let document: Document = sealed::read(FORMAT, DOCUMENT, &folder.join(DOCUMENT))?;
+        let (arrays, found) = state_file::read(&folder.join(ARRAYS))?;
+        let expected = Fingerprint { bytes: document.arrays_bytes, blake3: document.arrays_blake3 };
+        check_fingerprint(ARRAYS, &expected, &found)?;
+        let foreign = |reason: String| Err(CheckpointFault::Foreign { reason });
+        if document.state_dim != STATE_DIM {
+            return foreign(format!("made for states of {} values, not {STATE_DIM}", document.state_dim));
+        }
+        if document.features_hash != features_hash() {
+            return foreign("made with another feature table".to_owned());
+        }
+        Self::new(&document.settings, document.normaliser, &arrays)
+            .or_else(|error| foreign(error.to_string()))
+    }
+
+    /// Writes the policy to `folder`, replacing one that is there.
+    ///
+    /// # Errors
+    /// [`MLError::WriteFailed`] or [`MLError::Io`].
+    pub fn save(&self, folder: &Path) -> Result<(), MLError> {
+        let temporary = folder.with_extension("tmp");
+        remove(&temporary)?;
+        let write = || {
+            fs::create_dir_all(&temporary).map_err(|source| MLError::Io {
+                action: "create",
+                path: temporary.clone(),
+                source,
+            })?;
+            let found = state_file::write(&temporary.join(ARRAYS), &self.arrays())?;
+            let document = Document {
+                settings: self.settings.clone(),
+                settings_hash: settings_hash(&self.settings),
+                normaliser: self.normaliser.clone(),
+                state_dim: STATE_DIM,
+                features_hash: features_hash(),
+                arrays_bytes: found.bytes,
+                arrays_blake3: found.blake3,
+            };
+            write_sealed(&temporary.join(DOCUMENT), FORMAT, &document)?;
+            sync_folder(&temporary)
+        };
+        if let Err(error) = write() {
+            // Best effort: the first error is the one worth telling.
+            let _ = fs::remove_dir_all(&temporary);
+            return Err(error);
+        }
+        replace_folder(&temporary, folder)
+    }
+
+    /// The settings it was trained with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How features have to be scaled for it.
+    #[must_use]
+    pub fn normaliser(&self) -> &Normaliser {
+        &self.normaliser
+    }
+
+    /// The layout of its network.
+    #[must_use]
+    pub fn layout(&self) -> &MlpLayout {
+        &self.layout
+    }
+
+    /// Its network, f32 `[layout.len()]`.
+    #[must_use]
+    pub fn parameters(&self) -> &[f32] {
+        &self.parameters
+    }
+
+    /// Its network as named arrays.
+    #[must_use]
+    pub fn arrays(&self) -> Snapshot {
+        named(&self.layout, &self.parameters)
+    }
+
+    /// Q-values of one state, f32 `[n_outputs]`, branch after branch.
+    ///
+    /// # Errors
+    /// [`MLError::Shape`] when the state has another size than the network, [`MLError::InvalidArgument`] when it holds
+    /// a NaN or an infinity (case C12).
+    pub fn q_values(&mut self, state: &[f32]) -> Result<&[f32], MLError> {
+        if state.len() != self.layout.shape().state_dim {
+            let expected = format!("[{}]", self.layout.shape().state_dim);
+            return Err(MLError::Shape { what: "state", got: vec![state.len()], expected });
+        }
+        if let Some(value) = state.iter().find(|value| !value.is_finite()) {
+            return Err(MLError::InvalidArgument {
+                what: "state",
+                value: value.to_string(),
+                rule: "finite in every feature",
+            });
+        }
+        self.forward.q_values(&self.layout, &self.parameters, state, &mut self.q);
+        Ok(&self.q)
+    }
+
+    /// The greedy action in `state`, seen at the close of `bar`; the market's router completes an exposure.
+    ///
+    /// # Errors
+    /// As [`Policy::q_values`].
+    pub fn act(&mut self, market: &Market, state: &[f32], bar: usize) -> Result<FactoredAction, MLError> {
+        self.q_values(state)?;
+        greedy(self.settings.network.head, &self.q, market, bar)
+    }
+}
+
+/// The greedy action of one row of Q-values, f32 `[n_outputs]`.
+pub(crate) fn greedy(head: Head, q: &[f32], market: &Market, bar: usize) -> Result<FactoredAction, MLError> {
+    let mut action = [0];
+    match head {
+        Head::Branching => select_actions_branching(q, None, &Explore::greedy(), &mut action),
+        _ => select_actions(q, head.n_actions(), None, &Explore::greedy(), &mut action),
+    };
+    complete(head, action[0], market, bar)
+}
+
+/// The factored action that an action as the replay stores it stands for at `bar`.
+pub(crate) fn complete(
+    head: Head,
+    action: u32,
+    market: &Market,
+    bar: usize,
+) -> Result<FactoredAction, MLError> {
+    Ok(match head {
+        Head::Exposure => market.route(bar, Exposure::from_index(action)?),
+        Head::Factored | Head::Branching => FactoredAction::from_index(action)?,
+    })
+}
+
+/// The flat array of a network as named arrays.
+pub(crate) fn named(layout: &MlpLayout, parameters: &[f32]) -> Snapshot {
+    let array = |range: std::ops::Range<usize>| ArrayData::F32(parameters[range].to_vec());
+    let arrays = layout
+        .parameters()
+        .iter()
+        .map(|p| (p.name.clone(), Array { shape: p.shape.clone(), data: array(p.range()) }))
+        .collect();
+    Snapshot { arrays }
+}
+
+/// Named arrays as the flat array of a network, or why they are none.
+pub(crate) fn flat(layout: &MlpLayout, arrays: &Snapshot) -> Result<Vec<f32>, String> {
+    let mut parameters = Vec::with_capacity(layout.len());
+    for parameter in layout.parameters() {
+        let name = &parameter.name;
+        let array = arrays.arrays.get(name).ok_or_else(|| format!("{name} is missing"))?;
+        let ArrayData::F32(values) = &array.data else { return Err(format!("{name} is not f32")) };
+        if array.shape != parameter.shape || values.len() != parameter.len() {
+            return Err(format!("{name} has shape {:?}, expected {:?}", array.shape, parameter.shape));
+        }
+        if values.iter().any(|value| !value.is_finite()) {
+            return Err(format!("{name} holds a value that is not finite"));
+        }
+        parameters.extend_from_slice(values);
+    }
+    let unknown = arrays.arrays.keys().find(|name| !layout.parameters().iter().any(|p| p.name == **name));
+    match unknown {
+        Some(name) => Err(format!("{name} is no array of this network")),
+        None => Ok(parameters),
+    }
+}
+
+/// BLAKE3 over the feature table, hex: names, look-backs and formulas in order.
+fn features_hash() -> String {
+    let mut hasher = blake3::Hasher::new();
+    for feature in &FEATURES {
+        hasher.update(format!("{}|{}|{}\n", feature.name, feature.look_back, feature.text).as_bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(head: Head) -> Policy {
+        let mut settings = Settings::default();
+        settings.network.head = head;
+        settings.network.hidden = vec![8];
+        let names = FEATURES.iter().map(|f| f.name.to_string()).collect();
+        let normaliser = Normaliser { names, mean: vec![0.1; 48], std: vec![1.0; 48] };
+        let layout = network_layout(&settings);
+        let arrays = named(&layout, &layout.init(7));
+        Policy::new(&settings, normaliser, &arrays).unwrap()
+    }
+
+    #[test]
+    fn saved_and_loaded_policies_are_equal_to_the_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        for head in [Head::Exposure, Head::Factored, Head::Branching] {
+            let mut before = policy(head);
+            before.save(&dir.path().join("policy")).unwrap();
+            // By run folder and by policy folder.
+            for path in [dir.path().to_path_buf(), dir.path().join("policy")] {
+                let mut after = Policy::load(&path).unwrap();
+                assert_eq!(after.parameters(), before.parameters());
+                assert_eq!(after.settings(), before.settings());
+                assert_eq!(after.normaliser(), before.normaliser());
+                let state = [0.25; STATE_DIM];
+                assert_eq!(after.q_values(&state).unwrap(), before.q_values(&state).unwrap());
+            }
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+    }
+
+    /// Case C12: a NaN in the state is reported before the network can hide it.
+    #[test]
+    fn a_bad_state_is_refused() {
+        let mut policy = policy(Head::Exposure);
+        let mut state = [0.0; STATE_DIM];
+        state[3] = f32::NAN;
+        assert!(matches!(policy.q_values(&state), Err(MLError::InvalidArgument { what: "state", .. })));
+        assert!(matches!(policy.q_values(&state[..50]), Err(MLError::Shape { what: "state", .. })));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_by_name() {
+        let good = policy(Head::Exposure);
+        let attempt = |change: &dyn Fn(&mut Snapshot)| {
+            let mut arrays = good.arrays();
+            change(&mut arrays);
+            Policy::new(good.settings(), good.normaliser().clone(), &arrays).unwrap_err().to_string()
+        };
+        let missing = attempt(&|arrays| drop(arrays.arrays.remove("layer0.bias")));
+        assert!(missing.contains("layer0.bias is missing"), "{missing}");
+        let nan = attempt(&|arrays| {
+            let ArrayData::F32(values) = &mut arrays.arrays.get_mut("layer0.bias").unwrap().data else {
+                panic!()
+            };
+            values[0] = f32::NAN;
+        });
+        assert!(nan.contains("not finite"), "{nan}");
+        let unknown = attempt(&|arrays| {
+            let array = arrays.arrays["layer0.bias"].clone();
+            arrays.arrays.insert("layer9.bias".into(), array);
+        });
+        assert!(unknown.contains("layer9.bias"), "{unknown}");
+    }
+
+    #[test]
+    fn another_feature_table_or_a_torn_file_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("policy");
+        policy(Head::Exposure).save(&folder).unwrap();
+        let fault = |path: &Path| match Policy::load(path).unwrap_err() {
+            MLError::CheckpointFile { fault, .. } => fault,
+            other => panic!("{other}"),
+        };
+        let mut document: Document = sealed::read(FORMAT, DOCUMENT, &folder.join(DOCUMENT)).unwrap();
+        let whole = document.clone();
+        document.features_hash = "other".into();
+        write_sealed(&folder.join(DOCUMENT), FORMAT, &document).unwrap();
+        assert!(fault(&folder).to_string().contains("feature table"));
+        document = whole.clone();
+        document.state_dim = 50;
+        write_sealed(&folder.join(DOCUMENT), FORMAT, &document).unwrap();
+        assert!(fault(&folder).to_string().contains("50"));
+        write_sealed(&folder.join(DOCUMENT), FORMAT, &whole).unwrap();
+        Policy::load(&folder).unwrap();
+        let arrays = fs::read(folder.join(ARRAYS)).unwrap();
+        fs::write(folder.join(ARRAYS), &arrays[..arrays.len() - 1]).unwrap();
+        assert!(matches!(fault(&folder), CheckpointFault::Torn { .. }));
+        assert_eq!(fault(&dir.path().join("none")), CheckpointFault::Unfinished);
+    }
+}

@@ -1,0 +1,108 @@
+//! Saving from within the loop: checkpoints, the best policy, and the final evaluation of the latter.
+
+use std::time::Instant;
+
+use foxhunt_core::settings::SaveFailure;
+
+use super::{CheckpointReport, Trainer, Warning};
+use crate::MLError;
+use crate::checkpoint::{Manifest, settings_hash, state_file};
+use crate::engine::{Array, Snapshot};
+use crate::policy::Policy;
+
+/// In a checkpoint, the best policy's arrays carry this before their names.
+const BEST: &str = "best.";
+
+impl Trainer<'_> {
+    /// Saves a checkpoint of right now, unless the last one already is that.
+    pub(super) fn save(&mut self) -> Result<(), MLError> {
+        let number = self.state.number();
+        if self.saved.as_ref().is_some_and(|(saved, _)| *saved == number) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        let mut snapshot = self.engine.snapshot()?;
+        if let Some(best) = &self.best {
+            join_best(&mut snapshot, best);
+        }
+        let manifest = Manifest {
+            engine: self.engine.name().to_owned(),
+            settings: self.settings.clone(),
+            settings_hash: settings_hash(&self.settings),
+            data_hash: self.prepared.data_hash.clone(),
+            status: self.engine.status(),
+            trainer: self.state.clone(),
+            normaliser: self.prepared.market.normaliser.clone(),
+            state_bytes: 0,
+            state_blake3: String::new(),
+        };
+        match self.store.save(number, manifest, &snapshot) {
+            Ok(path) => {
+                self.saved = Some((number, path.clone()));
+                let report = CheckpointReport {
+                    epoch: self.state.epoch,
+                    path,
+                    bytes: state_file::payload_bytes(&snapshot),
+                    wall_s: start.elapsed().as_secs_f64(),
+                };
+                self.tell(|observer| observer.on_checkpoint(&report));
+                Ok(())
+            }
+            Err(error) => self.answer_save_failure(error),
+        }
+    }
+
+    /// Makes the current policy the best one, in memory and on the disk.
+    pub(super) fn keep_best(&mut self) -> Result<(), MLError> {
+        self.best = Some(self.engine.parameters()?);
+        match self.save_policy() {
+            Err(error) => self.answer_save_failure(error),
+            Ok(()) => Ok(()),
+        }
+    }
+
+    /// Writes the best policy so far to the run's policy folder.
+    pub(super) fn save_policy(&self) -> Result<(), MLError> {
+        let Some(best) = &self.best else { return Ok(()) };
+        self.policy(best)?.save(&self.run.paths().policy())
+    }
+
+    fn policy(&self, parameters: &Snapshot) -> Result<Policy, MLError> {
+        Policy::new(&self.settings, self.prepared.market.normaliser.clone(), parameters)
+    }
+
+    fn answer_save_failure(&mut self, error: MLError) -> Result<(), MLError> {
+        match self.settings.checkpoint.on_failure {
+            SaveFailure::Stop => Err(error),
+            SaveFailure::Continue => {
+                self.warn(Warning::CheckpointLost { reason: error.to_string() });
+                Ok(())
+            }
+        }
+    }
+
+    /// Runs the best policy, or the last one where no validation gave a score, and its baselines on every window.
+    pub(super) fn evaluate_best(&mut self) -> Result<crate::evaluation::Evaluation, MLError> {
+        let parameters = match &self.best {
+            Some(best) => best.clone(),
+            None => self.engine.parameters()?,
+        };
+        let mut policy = self.policy(&parameters)?;
+        super::prepare::evaluate(&self.settings, &self.prepared, &mut policy)
+    }
+}
+
+fn join_best(snapshot: &mut Snapshot, best: &Snapshot) {
+    snapshot
+        .arrays
+        .extend(best.arrays.iter().map(|(name, array)| (format!("{BEST}{name}"), array.clone())));
+}
+
+/// Takes the best policy's arrays out of a loaded snapshot.
+pub(super) fn split_best(snapshot: &mut Snapshot) -> Option<Snapshot> {
+    let best: Vec<(String, Array)> =
+        snapshot.arrays.extract_if(.., |name, _| name.starts_with(BEST)).collect();
+    let arrays = best.into_iter().map(|(name, array)| (name[BEST.len()..].to_owned(), array));
+    let best = Snapshot { arrays: arrays.collect() };
+    (!best.arrays.is_empty()).then_some(best)
+}

@@ -1,0 +1,179 @@
+//! How a run begins: from settings and bars, or from a run folder.
+
+use std::path::{Path, PathBuf};
+
+use foxhunt_core::Settings;
+use foxhunt_core::settings::CheckpointSettings;
+use foxhunt_market::BarSeries;
+
+use super::save::split_best;
+use super::{
+    Clock, MetricsWriter, NeverStop, Prepared, StartReport, StopReason, Trainer, TrainerState, Warning,
+};
+use crate::MLError;
+use crate::checkpoint::{CheckpointStore, LoadOutcome};
+use crate::engine_choice::{BuiltEngine, build_engine};
+use crate::run_folder::RunFolder;
+
+/// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
+pub type EngineBuilder<'b, 'a> = dyn Fn(&Settings, &Prepared) -> Result<BuiltEngine<'a>, MLError> + 'b;
+
+impl<'a> Trainer<'a> {
+    /// Checks the settings, divides and normalises the bars, builds the engine and makes the run folder.
+    ///
+    /// # Errors
+    /// [`MLError::Settings`], [`MLError::Market`], [`MLError::DeviceUnavailable`], or [`MLError::Io`] and
+    /// [`MLError::WriteFailed`] when the folder cannot be written.
+    pub fn new(settings: &Settings, bars: BarSeries) -> Result<Self, MLError> {
+        Self::with_engine(settings, bars, &|settings, prepared| build_engine(settings, prepared))
+    }
+
+    /// As [`Trainer::new`], with an engine of the caller's making.
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn with_engine(
+        settings: &Settings,
+        bars: BarSeries,
+        build: &EngineBuilder<'_, 'a>,
+    ) -> Result<Self, MLError> {
+        settings.validate()?;
+        let prepared = Prepared::fit(bars, settings)?;
+        let built = build(settings, &prepared)?;
+        let run = RunFolder::create(settings)?;
+        Self::assemble(settings.clone(), prepared, built, run, TrainerState::default())
+    }
+
+    /// Goes on with the run in `folder` from its newest usable checkpoint, on the same bars.
+    ///
+    /// # Errors
+    /// [`MLError::NoUsableCheckpoint`], [`MLError::RunLocked`], [`MLError::CheckpointFile`] when the bars are not the
+    /// ones trained on, and the errors of [`Trainer::new`].
+    pub fn resume(folder: &Path, bars: BarSeries) -> Result<Self, MLError> {
+        Self::resume_with(folder, bars, None, &|settings, prepared| build_engine(settings, prepared))
+    }
+
+    /// As [`Trainer::resume`], with settings to change and an engine of the caller's making. Only
+    /// `training.epochs`, `training.patience`, `checkpoint.*`, `run.device`, `run.threads` and `run.dir` may differ
+    /// from the settings the run was started with.
+    ///
+    /// # Errors
+    /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs.
+    pub fn resume_with(
+        folder: &Path,
+        bars: BarSeries,
+        changed: Option<&Settings>,
+        build: &EngineBuilder<'_, 'a>,
+    ) -> Result<Self, MLError> {
+        let run = RunFolder::open(folder)?;
+        let found = CheckpointStore::new(run.paths().checkpoints(), 1).load_newest()?;
+        let LoadOutcome { mut checkpoint, skipped } = found;
+        let manifest = checkpoint.manifest;
+        let settings = match changed {
+            Some(changed) => merge(&checkpoint.path, &manifest.settings, changed)?,
+            None => manifest.settings,
+        };
+        settings.validate()?;
+        if bars.data_hash() != manifest.data_hash {
+            let reason = "the bars are not the ones this run was trained on".to_owned();
+            let fault = crate::checkpoint::CheckpointFault::Foreign { reason };
+            return Err(MLError::CheckpointFile { path: checkpoint.path, fault });
+        }
+        let prepared = Prepared::with_normaliser(bars, &settings, manifest.normaliser)?;
+        let best = split_best(&mut checkpoint.snapshot);
+        let mut built = build(&settings, &prepared)?;
+        built.engine.restore(&checkpoint.snapshot)?;
+
+        let stale = run.stale_lock().map(str::to_owned);
+        let mut trainer = Self::assemble(settings, prepared, built, run, manifest.trainer)?;
+        trainer.best = best;
+        trainer.resumed = true;
+        trainer.saved = Some((trainer.state.number(), checkpoint.path));
+        trainer.early_warnings.extend(stale.map(|pid| Warning::StaleLock { pid }));
+        trainer
+            .early_warnings
+            .extend(skipped.into_iter().map(|(path, fault)| Warning::CheckpointSkipped { path, fault }));
+        // The policy folder may be ahead of the checkpoint, or gone.
+        trainer.save_policy()?;
+        trainer.reopen_if_extended();
+        Ok(trainer)
+    }
+
+    fn assemble(
+        settings: Settings,
+        prepared: Prepared,
+        built: BuiltEngine<'a>,
+        run: RunFolder,
+        state: TrainerState,
+    ) -> Result<Self, MLError> {
+        let store = CheckpointStore::new(run.paths().checkpoints(), settings.checkpoint.keep);
+        store.prepare()?;
+        let metrics = MetricsWriter::open(&run.paths().metrics(), state.epoch)?;
+        let fallback = built.notice.map(|reason| Warning::EngineFallback { reason });
+        Ok(Self {
+            settings,
+            prepared,
+            engine: built.engine,
+            run,
+            store,
+            state,
+            best: None,
+            metrics,
+            observers: Vec::new(),
+            stop: Box::new(NeverStop),
+            resumed: false,
+            early_warnings: fallback.into_iter().collect(),
+            saved: None,
+            clock: Clock::new(),
+            large_loss_warned: None,
+            divergence_warned: None,
+        })
+    }
+
+    /// A run that ended goes on when its limits were raised; its test split has been seen then.
+    fn reopen_if_extended(&mut self) {
+        let Some(reason) = self.state.stopped else { return };
+        if self.reason_to_stop().is_none() || reason == StopReason::Interrupted {
+            self.state.stopped = None;
+            self.early_warnings.push(Warning::TestSeenBefore);
+        }
+    }
+
+    /// Tells everyone what is about to run, and saves the start, so that there is always something to resume.
+    pub(super) fn begin(&mut self) -> Result<(), MLError> {
+        let start = StartReport {
+            engine: self.engine.name(),
+            epoch: self.state.epoch,
+            resumed: self.resumed,
+            epochs: self.settings.training.epochs,
+            run: self.run.paths().clone(),
+        };
+        self.tell(|observer| observer.on_start(&start));
+        for warning in std::mem::take(&mut self.early_warnings) {
+            self.warn(warning);
+        }
+        self.clock = Clock::new();
+        self.save()
+    }
+}
+
+/// `changed`, if it differs from `kept` only in keys that change no result already reached.
+fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, MLError> {
+    let mut merged = kept.clone();
+    merged.training.epochs = changed.training.epochs;
+    merged.training.patience = changed.training.patience;
+    merged.checkpoint = CheckpointSettings { ..changed.checkpoint.clone() };
+    merged.run.device = changed.run.device;
+    merged.run.threads = changed.run.threads;
+    merged.run.dir = PathBuf::clone(&changed.run.dir);
+    if merged == *changed {
+        return Ok(merged);
+    }
+    Err(MLError::Checkpoint {
+        path: path.to_path_buf(),
+        reason: "a resumed run may change only training.epochs, training.patience, checkpoint.*, run.device, \
+                 run.threads and run.dir"
+            .to_owned(),
+    })
+}
+
