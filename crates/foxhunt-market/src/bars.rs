@@ -5,7 +5,7 @@
 mod checks;
 mod tick;
 
-pub(crate) use checks::{Column, PRICES, Violation, check_bar};
+pub(crate) use checks::{Column, PRICES, check_bar};
 pub use tick::infer_tick_size;
 
 use std::collections::HashMap;

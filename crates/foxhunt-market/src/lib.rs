@@ -5,6 +5,9 @@
 
 pub mod bars;
 pub mod error;
+pub mod inspect;
+pub mod load;
+pub mod sessions;
 pub mod features;
 pub mod fills;
 pub mod market;
@@ -14,6 +17,9 @@ pub mod split;
 
 pub use bars::{BarArrays, BarSeries};
 pub use error::{MarketError, Place};
+pub use inspect::{Inspection, Jump, SpreadStatistics, inspect};
+pub use load::{DataReport, Loaded, Repairs, load};
+pub use sessions::GapSummary;
 pub use features::{
     FEATURES, LONGEST_LOOK_BACK, N_MARKET_FEATURES, RawFeatures, STATE_DIM, raw_features, router_inputs,
 };

@@ -1,0 +1,17 @@
+//! Loading of bar files, from the outside: the samples, the known faults (cases G, F29, F35), dialects and dirt.
+
+#[path = "load/support.rs"]
+mod support;
+
+#[path = "load/binary.rs"]
+mod binary;
+#[path = "load/dialects.rs"]
+mod dialects;
+#[path = "load/faults.rs"]
+mod faults;
+#[path = "load/repair.rs"]
+mod repair;
+#[path = "load/samples.rs"]
+mod samples;
+#[path = "load/text.rs"]
+mod text;
