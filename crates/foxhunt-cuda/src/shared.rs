@@ -1,7 +1,7 @@
 //! Structs that Rust and CUDA share, written once.
 //!
-//! [`shared_struct!`](crate::shared_struct) makes the Rust side and the CUDA text of the same struct, with asserts on
-//! size and offsets compiled on both sides.
+//! [`shared_struct!`](crate::shared_struct) makes the Rust side and the CUDA text of the same struct, with asserts
+//! compiled on both sides that fix the size of every field and, as there is no padding, its offset.
 
 use crate::DevicePtr;
 
@@ -38,7 +38,7 @@ impl<T: CudaType> CudaType for DevicePtr<T> {
 
 /// Defines a struct for both sides. All fields must be [`CudaType`] and `Pod`; padding does not compile.
 ///
-/// `Name::cuda_source()` gives the CUDA text: the struct and static asserts on its size and every offset.
+/// `Name::cuda_source()` gives the CUDA text: the struct and static asserts on its size and the size of every field.
 #[macro_export]
 macro_rules! shared_struct {
     ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$fmeta:meta])* $fvis:vis $field:ident: $ty:ty),+ $(,)? }) => {
@@ -58,16 +58,18 @@ macro_rules! shared_struct {
         };
 
         impl $name {
-            /// The same struct in CUDA, with asserts on size and offsets.
+            /// The same struct in CUDA, with asserts on all sizes.
             #[must_use]
             $vis fn cuda_source() -> String {
                 let mut text = concat!("struct ", stringify!($name), " {\n").to_owned();
                 $(text.push_str(&format!("  {};\n", <$ty as $crate::CudaType>::declare(stringify!($field))));)+
                 text.push_str("};\n");
                 text.push_str(&format!("static_assert(sizeof({}) == {}, \"size\");\n", stringify!($name), size_of::<$name>()));
+                // Fields in one order, sizes equal one by one and in sum: no padding, so equal offsets. NVRTC has no
+                // offsetof that is a constant.
                 $(text.push_str(&format!(
-                    "static_assert(__builtin_offsetof({0}, {1}) == {2}, \"{1}\");\n",
-                    stringify!($name), stringify!($field), std::mem::offset_of!($name, $field)
+                    "static_assert(sizeof({0}::{1}) == {2}, \"{1}\");\n",
+                    stringify!($name), stringify!($field), size_of::<$ty>()
                 ));)+
                 text
             }

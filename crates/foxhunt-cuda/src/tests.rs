@@ -19,7 +19,7 @@ fn shared_struct_has_the_same_layout_on_both_sides() {
         "float *pointers[3];",
         "unsigned int small[2];",
         "static_assert(sizeof(Mixed) == 48",
-        "static_assert(__builtin_offsetof(Mixed, scale) == 40",
+        "static_assert(sizeof(Mixed::pointers) == 24",
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }

@@ -1,6 +1,7 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
 pub mod adam;
+pub mod gpu_replay;
 pub mod guard;
 pub mod mlp;
 pub mod n_step;
@@ -14,5 +15,6 @@ pub mod select_actions;
 pub mod td_loss;
 
 mod error;
+mod pages;
 
 pub use error::OpError;

@@ -46,6 +46,7 @@
 //! This module stores no rows and does not know what a slot holds.
 
 mod cpu;
+pub mod cuda;
 mod sum_tree;
 
 #[cfg(test)]

@@ -29,6 +29,7 @@
 //! This module keeps no priorities; it is handed them when it sorts.
 
 mod cpu;
+pub mod cuda;
 
 #[cfg(test)]
 mod tests;

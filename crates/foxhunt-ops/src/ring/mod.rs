@@ -24,6 +24,7 @@
 //! This module keeps no priorities.
 
 mod cpu;
+pub mod cuda;
 
 #[cfg(test)]
 mod tests;

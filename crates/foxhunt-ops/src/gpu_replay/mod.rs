@@ -1,0 +1,429 @@
+//! Replay memory that never leaves the device: ring, priorities, sampling, weights, beta and counters.
+//!
+//! One kernel an operation. `insert` copies rows and gives them the running maximum priority; `sample` draws, gathers
+//! and weighs; `update` writes priorities back. Each advances its own state in the [`Control`] block (cursor, sample
+//! number, beta, epoch), so a captured graph of them replays without the host: the calls below queue work and return.
+//!
+//! Numbers are those of [`crate::ring`], [`crate::priority_tree`] and [`crate::rank_sampler`]: given the same rows and
+//! TD errors, indices, weights and priorities equal the CPU twins' to the bit.
+//!
+//! The host knows how many rows it offered, not how many were accepted: counters are read at epoch boundaries with
+//! [`GpuPrioritizedReplay::counters`]. Nothing here knows networks or losses.
+
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use state::{GpuReplayState, ReplayCounters};
+
+use foxhunt_cuda::nvrtc::{self, Cache};
+use foxhunt_cuda::{CudaError, DeviceBuffer, Kernel, KernelResources, Module, Stream};
+
+use crate::error::OpError;
+use crate::priority_tree::PriorityParams;
+use crate::priority_tree::cuda::{
+    ChangeLog, Control, DeviceTree, DeviceUpdate, DrawParams, TreeKernels, programs,
+};
+use crate::rank_sampler::cuda::{DeviceRanks, MAX_CHANGES, RankKernels};
+use crate::ring::cuda::{DeviceBatch, DeviceRing, DeviceRows, insert};
+use crate::ring::{RowLayout, check_capacity};
+
+/// Share of L1 that all replay kernels ask to be shared memory, in per cent; they need next to none.
+pub(crate) const CARVEOUT: u32 = 14;
+
+/// What can go wrong in a replay memory on the device.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GpuReplayError {
+    /// The device, the driver or the compiler.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// The arguments or the state.
+    #[error(transparent)]
+    Op(#[from] OpError),
+}
+
+/// How rows are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuSampling {
+    /// By priority.
+    Proportional,
+    /// By rank of priority; the order is made new at most once every so many updates (at least 1).
+    RankBased {
+        /// Updates between two orderings.
+        resort_every: u64,
+    },
+}
+
+/// What a replay memory is made from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuReplayConfig {
+    /// Rows, from 1 to 2^31.
+    pub capacity: usize,
+    /// Values in a state, >= 1.
+    pub state_dim: usize,
+    /// Power of the priority, in [0, 1].
+    pub alpha: f32,
+    /// Added after the power, >= 0.
+    pub epsilon: f32,
+    /// Beta at the first sample.
+    pub beta_start: f64,
+    /// Beta from sample `beta_steps` on.
+    pub beta_end: f64,
+    /// Samples over which beta moves.
+    pub beta_steps: u64,
+    /// Seed of the draws.
+    pub seed: u64,
+    /// How rows are drawn.
+    pub sampling: GpuSampling,
+    /// Lets a kernel begin while the one before ends (compute capability 9.0 and up). Same results.
+    pub programmatic: bool,
+}
+
+impl GpuReplayConfig {
+    /// Defaults of `ReplaySettings` for this capacity and state dimension.
+    #[must_use]
+    pub fn new(capacity: usize, state_dim: usize) -> Self {
+        Self {
+            capacity,
+            state_dim,
+            alpha: 0.6,
+            epsilon: 1e-6,
+            beta_start: 0.4,
+            beta_end: 1.0,
+            beta_steps: 20_000,
+            seed: 0,
+            sampling: GpuSampling::Proportional,
+            programmatic: true,
+        }
+    }
+
+    /// Device bytes it will take, to print before they are taken.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let rows = RowLayout { state_dim: self.state_dim }.bytes(self.capacity);
+        let ranks = match self.sampling {
+            GpuSampling::Proportional => 0,
+            GpuSampling::RankBased { .. } => DeviceRanks::bytes_for(self.capacity) + 8 * MAX_CHANGES as u64,
+        };
+        rows.saturating_add(DeviceTree::bytes_for(self.capacity)).saturating_add(ranks)
+    }
+
+    fn check(&self) -> Result<(), OpError> {
+        check_capacity(self.capacity)?;
+        let refuse = |what, value: String, rule| Err(OpError::InvalidArgument { what, value, rule });
+        if !(1..=1 << 12).contains(&self.state_dim) {
+            return refuse("state_dim", self.state_dim.to_string(), "from 1 to 4096 on a GPU");
+        }
+        if !(0.0..=1.0).contains(&self.alpha) {
+            return refuse("alpha", self.alpha.to_string(), "in [0, 1]");
+        }
+        if !(0.0..=crate::priority_tree::PRIORITY_CAP).contains(&self.epsilon) {
+            return refuse("epsilon", self.epsilon.to_string(), "in [0, 32767.998]");
+        }
+        for (what, beta) in [("beta_start", self.beta_start), ("beta_end", self.beta_end)] {
+            if !(0.0..=1.0).contains(&beta) {
+                return refuse(what, beta.to_string(), "in [0, 1]");
+            }
+        }
+        if self.sampling == (GpuSampling::RankBased { resort_every: 0 }) {
+            return refuse("resort_every", "0".to_owned(), "at least 1");
+        }
+        Ok(())
+    }
+
+    fn draw(&self) -> DrawParams {
+        DrawParams {
+            seed: self.seed,
+            beta_start: self.beta_start,
+            beta_end: self.beta_end,
+            beta_steps: self.beta_steps,
+        }
+    }
+}
+
+/// Whether a rank-based sample makes the order new first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resort {
+    /// When `resort_every` updates were done, as the contract says.
+    #[default]
+    WhenDue,
+    /// Always; for capturing a graph in which every sample follows an update.
+    Always,
+    /// Never, while an order exists; for capturing the samples in between.
+    Never,
+}
+
+#[derive(Debug)]
+struct Ranks {
+    device: DeviceRanks,
+    kernels: RankKernels,
+    resort_every: u64,
+    /// Updates since the order was last made; `None` before the first time.
+    updates_since: Option<u64>,
+    /// Leaves that may have changed since then.
+    changes_bound: usize,
+}
+
+/// Prioritised replay on the device.
+#[derive(Debug)]
+pub struct GpuPrioritizedReplay {
+    config: GpuReplayConfig,
+    ring: DeviceRing,
+    tree: DeviceTree,
+    control: DeviceBuffer<Control>,
+    changes: ChangeLog,
+    kernels: TreeKernels,
+    insert_rows: Kernel,
+    ranks: Option<Ranks>,
+    offered: u64,
+    /// Updates queued since the leaves' epochs last started again.
+    epochs: u64,
+}
+
+impl GpuPrioritizedReplay {
+    /// Compiles its kernels (or takes them from `cache`) and takes all its memory.
+    ///
+    /// # Errors
+    /// [`OpError::InvalidArgument`]; [`CudaError::OutOfMemory`] with bytes asked and free; [`CudaError::NoCompiler`].
+    pub fn new(
+        stream: &Stream,
+        config: GpuReplayConfig,
+        cache: Option<&Cache>,
+    ) -> Result<Self, GpuReplayError> {
+        config.check()?;
+        let (bytes, (free, _)) = (config.bytes(), stream.device().memory()?);
+        if bytes > free {
+            return Err(CudaError::OutOfMemory { what: "the replay memory", bytes, free }.into());
+        }
+        let target = nvrtc::target_of(stream.device().info().compute_capability);
+        let [tree_code, ring_code, rank_code] = programs(config.state_dim, config.capacity);
+        let load = |program| Module::load(stream.device(), &nvrtc::compile(program, &target, cache)?);
+        let kernels = TreeKernels::new(&load(&tree_code)?)?;
+        let insert_rows = load(&ring_code)?.kernel("insert_rows")?;
+        insert_rows.prefer_carveout(CARVEOUT)?;
+        let (ranks, changes) = match config.sampling {
+            GpuSampling::Proportional => (None, ChangeLog::none()),
+            GpuSampling::RankBased { resort_every } => {
+                let device = DeviceRanks::new(stream, &kernels, config.capacity, config.alpha)?;
+                let kernels = RankKernels::new(&load(&rank_code)?)?;
+                let ranks = Ranks { device, kernels, resort_every, updates_since: None, changes_bound: 0 };
+                (Some(ranks), ChangeLog::zeros(stream, MAX_CHANGES)?)
+            }
+        };
+        Ok(Self {
+            ring: DeviceRing::zeros(stream, config.capacity, config.state_dim)?,
+            tree: DeviceTree::zeros(stream, config.capacity)?,
+            control: stream
+                .upload_new("replay control block", &[Control::empty(config.beta_start as f32)])?,
+            config,
+            changes,
+            kernels,
+            insert_rows,
+            ranks,
+            offered: 0,
+            epochs: 0,
+        })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn config(&self) -> &GpuReplayConfig {
+        &self.config
+    }
+
+    /// Rows it can hold.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.config.capacity
+    }
+
+    /// Rows ever offered to [`GpuPrioritizedReplay::insert`], refused ones included; a captured insert counts once.
+    #[must_use]
+    pub fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Queues the insert of the first `n` of `rows`.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when `rows` is shorter, and driver errors.
+    pub fn insert(&mut self, stream: &Stream, rows: &DeviceRows, n: usize) -> Result<(), GpuReplayError> {
+        insert(
+            stream,
+            &self.insert_rows,
+            &self.tree,
+            &self.ring,
+            &self.control,
+            &self.changes,
+            rows,
+            n,
+            self.config.programmatic,
+        )?;
+        self.offered = self.offered.saturating_add(n as u64);
+        self.touched(n);
+        Ok(())
+    }
+
+    /// Queues a sample of `out.len()` rows.
+    ///
+    /// # Errors
+    /// [`OpError::NotEnoughRows`] at once when no row was ever offered, and driver errors. Where all priorities are 0,
+    /// or every offered row was refused, the device sets indices to `u32::MAX` and counts `empty_samples`.
+    pub fn sample(&mut self, stream: &Stream, out: &mut DeviceBatch) -> Result<(), GpuReplayError> {
+        self.sample_with(stream, out, Resort::WhenDue)
+    }
+
+    /// As [`GpuPrioritizedReplay::sample`], saying when a rank order is made new; proportional sampling has none.
+    ///
+    /// # Errors
+    /// As [`GpuPrioritizedReplay::sample`].
+    pub fn sample_with(
+        &mut self,
+        stream: &Stream,
+        out: &mut DeviceBatch,
+        resort: Resort,
+    ) -> Result<(), GpuReplayError> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        if self.offered == 0 {
+            return Err(OpError::NotEnoughRows { have: 0, need: 1 }.into());
+        }
+        self.make_order(stream, resort)?;
+        let (tree, orders) = match &self.ranks {
+            Some(ranks) => (ranks.device.masses(), Some(ranks.device.orders())),
+            None => (&self.tree, None),
+        };
+        let draw = self.config.draw();
+        let programmatic = self.config.programmatic;
+        self.kernels.sample(stream, tree, &self.ring, &self.control, draw, orders, out, programmatic)?;
+        Ok(())
+    }
+
+    /// Queues priority updates from the first `n` entries.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when a buffer is shorter, and driver errors.
+    pub fn update(
+        &mut self,
+        stream: &Stream,
+        update: &DeviceUpdate<'_>,
+        n: usize,
+    ) -> Result<(), GpuReplayError> {
+        if n == 0 {
+            return Ok(());
+        }
+        let params = PriorityParams { alpha: self.config.alpha, epsilon: self.config.epsilon };
+        let programmatic = self.config.programmatic;
+        self.kernels.update(
+            stream,
+            &self.tree,
+            &self.control,
+            params,
+            &self.changes,
+            update,
+            n,
+            programmatic,
+        )?;
+        self.epochs += 1;
+        self.touched(n);
+        if let Some(ranks) = &mut self.ranks
+            && let Some(updates) = &mut ranks.updates_since
+        {
+            *updates += 1;
+        }
+        Ok(())
+    }
+
+    /// Keeps epochs from running out; call it at epoch boundaries with the updates that graphs replayed since the
+    /// last call. It does something once in 2^31 updates.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn maintain(&mut self, stream: &Stream, replayed_updates: u64) -> Result<(), GpuReplayError> {
+        self.epochs = self.epochs.saturating_add(replayed_updates);
+        if self.epochs >= 1 << 31 {
+            self.restart_epochs(stream)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the epochs again now; priorities, sums and draws stay as they are.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn restart_epochs(&mut self, stream: &Stream) -> Result<(), GpuReplayError> {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.device.sort(stream, &ranks.kernels, &self.tree, &self.control)?;
+            ranks.changes_bound = 0;
+        }
+        self.kernels.retag(stream, &self.tree, &self.control)?;
+        self.epochs = 0;
+        Ok(())
+    }
+
+    /// Sums that differ from the sum of their children: 0, always. Reads back.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn wrong_sums(&self, stream: &Stream) -> Result<u64, GpuReplayError> {
+        Ok(self.kernels.wrong_sums(stream, &self.tree)?)
+    }
+
+    /// Second opinion on a proportional draw: the slots of sample number `step` for the present masses. Reads back.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn plain_slots(&self, stream: &Stream, batch: u32, step: u64) -> Result<Vec<u32>, GpuReplayError> {
+        Ok(self.kernels.plain_slots(stream, &self.tree, self.config.draw(), batch, step)?)
+    }
+
+    /// The slots by rank as last ordered; empty for proportional sampling. Reads back.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn rank_order(&self, stream: &Stream) -> Result<Vec<u32>, GpuReplayError> {
+        match &self.ranks {
+            Some(ranks) => Ok(ranks.device.order(stream, &self.control)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What the kernels of the hot path use.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn resources(&self) -> Result<Vec<(&'static str, KernelResources)>, GpuReplayError> {
+        let kernels = self.kernels.hot().into_iter().chain([&self.insert_rows]);
+        kernels.map(|k| Ok((k.symbol(), k.resources()?))).collect()
+    }
+
+    fn touched(&mut self, n: usize) {
+        if let Some(ranks) = &mut self.ranks {
+            ranks.changes_bound = ranks.changes_bound.saturating_add(n);
+        }
+    }
+
+    fn make_order(&mut self, stream: &Stream, resort: Resort) -> Result<(), GpuReplayError> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        let due = match (resort, ranks.updates_since) {
+            (_, None) | (Resort::Always, _) => true,
+            (Resort::Never, _) => false,
+            (Resort::WhenDue, Some(updates)) => updates >= ranks.resort_every,
+        };
+        if !due {
+            return Ok(());
+        }
+        if ranks.updates_since.is_none() || ranks.changes_bound > MAX_CHANGES {
+            ranks.device.sort(stream, &ranks.kernels, &self.tree, &self.control)?;
+        } else {
+            let (bound, programmatic) = (ranks.changes_bound, self.config.programmatic);
+            let (kernels, changes) = (&ranks.kernels, &self.changes);
+            ranks.device.repair(stream, kernels, &self.tree, &self.control, changes, bound, programmatic)?;
+        }
+        ranks.updates_since = Some(0);
+        ranks.changes_bound = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Counters, and what a checkpoint needs: everything that decides future draws, read back and put back.
+
+use foxhunt_cuda::Stream;
+
+use super::{GpuPrioritizedReplay, GpuReplayError};
+use crate::error::{OpError, check_len};
+use crate::priority_tree::PRIORITY_CAP;
+use crate::priority_tree::cuda::{Control, place};
+
+/// Counts that the device keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReplayCounters {
+    /// Rows stored.
+    pub len: usize,
+    /// Rows ever accepted.
+    pub inserted: u64,
+    /// Samples that returned rows; the number of the next sample.
+    pub samples: u64,
+    /// Beta of the next sample.
+    pub beta: f32,
+    /// The running maximum priority.
+    pub max_priority: f32,
+    /// Update entries refused for a non-finite TD error.
+    pub refused: u64,
+    /// Priorities stored as the cap.
+    pub capped: u64,
+    /// Update entries whose slot was overwritten after it was drawn.
+    pub stale: u64,
+    /// Update entries with a slot outside the rows stored.
+    pub out_of_range: u64,
+    /// Rows refused for a non-finite reward, terminated flag or discount.
+    pub refused_rewards: u64,
+    /// Rows refused for a non-finite state or next state.
+    pub refused_states: u64,
+    /// Samples that found nothing to draw.
+    pub empty_samples: u64,
+}
+
+/// Everything a proportional replay memory is rebuilt from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GpuReplayState {
+    /// u32 [len, stride], rows in slot order, laid out as in [`crate::ring`].
+    pub words: Vec<u32>,
+    /// f32 [len], priorities in slot order.
+    pub priorities: Vec<f32>,
+    /// The counts.
+    pub counters: ReplayCounters,
+    /// Slots by rank and updates since they were ordered, for rank-based sampling once an order exists.
+    pub order: Option<(Vec<u32>, u64)>,
+}
+
+impl GpuPrioritizedReplay {
+    /// Reads the counters back: one copy, for epoch boundaries.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn counters(&self, stream: &Stream) -> Result<ReplayCounters, GpuReplayError> {
+        let c = stream.download(&self.control)?[0];
+        Ok(ReplayCounters {
+            len: c.len as usize,
+            inserted: c.inserted,
+            samples: c.step,
+            beta: c.beta,
+            max_priority: f32::from_bits(c.max_priority),
+            refused: c.refused,
+            capped: c.capped,
+            stale: c.stale,
+            out_of_range: c.out_of_range,
+            refused_rewards: c.refused_rewards,
+            refused_states: c.refused_states,
+            empty_samples: c.empty_samples,
+        })
+    }
+
+    /// Reads the priorities of the first `len` slots back.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn priorities(&self, stream: &Stream) -> Result<Vec<f32>, GpuReplayError> {
+        let len = self.counters(stream)?.len;
+        let leaves = stream.download(&self.tree.levels()[0])?;
+        Ok((0..len).map(|slot| f32::from_bits(leaves[place(slot)] as u32)).collect())
+    }
+
+    /// Reads everything back.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn save(&self, stream: &Stream) -> Result<GpuReplayState, GpuReplayError> {
+        let counters = self.counters(stream)?;
+        let words = stream.download_range(&self.ring.words, 0, counters.len * self.ring.layout.stride())?;
+        let order = match &self.ranks {
+            Some(ranks) => match ranks.updates_since {
+                Some(updates) => Some((self.rank_order(stream)?, updates)),
+                None => None,
+            },
+            None => None,
+        };
+        Ok(GpuReplayState { words, priorities: self.priorities(stream)?, counters, order })
+    }
+
+    /// Becomes the memory that was saved, made from the same configuration. A rank order that is not the present one
+    /// cannot be taken up: the order is made new at the next sample.
+    ///
+    /// # Errors
+    /// [`OpError::Length`], [`OpError::InvalidArgument`] for a priority that is none, and driver errors.
+    pub fn restore(&mut self, stream: &Stream, state: &GpuReplayState) -> Result<(), GpuReplayError> {
+        let (capacity, n) = (self.config.capacity, state.counters.len);
+        check_len("priorities", state.priorities.len(), n)?;
+        check_len("words", state.words.len(), n * self.ring.layout.stride())?;
+        check_len("rows", n, state.counters.inserted.min(capacity as u64) as usize)?;
+        let range = 0.0..=PRIORITY_CAP;
+        if let Some(p) =
+            state.priorities.iter().chain([&state.counters.max_priority]).find(|p| !range.contains(*p))
+        {
+            let rule = "in [0, 32767.998]";
+            return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule }.into());
+        }
+        let mut leaves = vec![0_u64; self.tree.levels()[0].len()];
+        for (slot, &p) in state.priorities.iter().enumerate() {
+            leaves[place(slot)] = u64::from((p + 0.0).to_bits());
+        }
+        stream.upload(self.tree.leaves_mut(), &leaves)?;
+        self.kernels.rebuild(stream, &self.tree, false)?;
+        stream.upload(&mut self.ring.words, &state.words)?;
+        let c = &state.counters;
+        let mut control = Control::empty(c.beta);
+        control.max_priority = c.max_priority.to_bits();
+        control.cursor = (c.inserted % capacity as u64) as u32;
+        control.len = n as u32;
+        control.inserted = c.inserted;
+        control.turns = c.inserted / capacity as u64;
+        control.step = c.samples;
+        control.refused = c.refused;
+        control.capped = c.capped;
+        control.stale = c.stale;
+        control.out_of_range = c.out_of_range;
+        control.refused_rewards = c.refused_rewards;
+        control.refused_states = c.refused_states;
+        control.empty_samples = c.empty_samples;
+        stream.upload(&mut self.control, &[control])?;
+        self.offered = c.inserted;
+        self.epochs = 0;
+        if let Some(ranks) = &mut self.ranks {
+            ranks.updates_since = None;
+            ranks.changes_bound = 0;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,307 @@
+//! Rows in device memory: what kernels are told about them, and the launcher of `insert_rows`.
+//!
+//! Kernel: `ring.cu`. Row layout: [`RowLayout`], which `ring.cuh` repeats for a fixed state dimension.
+#![allow(unsafe_code)] // Launches; each names the signature it matches.
+
+use foxhunt_cuda::bytemuck::Pod;
+use foxhunt_cuda::{CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
+
+use super::RowLayout;
+use crate::priority_tree::cuda::{ChangeLog, Changes, Control, DeviceTree};
+
+/// Text of `ring.cu`.
+pub(crate) const RING_CU: &str = include_str!("ring.cu");
+/// Text of `ring.cuh`.
+pub(crate) const RING_CUH: &str = include_str!("ring.cuh");
+
+/// Most blocks of an insert: they read one another's counts, so all must be resident.
+const MAX_BLOCKS: u32 = 32;
+/// Most rows a block takes.
+const MAX_ROWS_A_BLOCK: u32 = 1024;
+const THREADS: u32 = 512;
+
+shared_struct! {
+    /// The store, as kernels take it.
+    pub(crate) struct Ring {
+        words: DevicePtr<u32>,
+    }
+}
+
+shared_struct! {
+    /// Fields of rows to insert, as kernels take them.
+    pub(crate) struct Rows {
+        states: DevicePtr<f32>,
+        next_states: DevicePtr<f32>,
+        actions: DevicePtr<u32>,
+        rewards: DevicePtr<f32>,
+        terminated: DevicePtr<f32>,
+        discounts: DevicePtr<f32>,
+    }
+}
+
+shared_struct! {
+    /// Fields of a sampled batch, as kernels take them; the first six as in `Rows`.
+    pub(crate) struct Batch {
+        states: DevicePtr<f32>,
+        next_states: DevicePtr<f32>,
+        actions: DevicePtr<u32>,
+        rewards: DevicePtr<f32>,
+        terminated: DevicePtr<f32>,
+        discounts: DevicePtr<f32>,
+        weights: DevicePtr<f32>,
+        indices: DevicePtr<u32>,
+        generations: DevicePtr<u64>,
+    }
+}
+
+/// Rows to insert, each field apart, in device memory.
+#[derive(Debug)]
+pub struct DeviceRows {
+    /// f32 [n, state_dim], row-major.
+    pub states: DeviceBuffer<f32>,
+    /// f32 [n, state_dim], row-major; the state before any reset.
+    pub next_states: DeviceBuffer<f32>,
+    /// u32 [n].
+    pub actions: DeviceBuffer<u32>,
+    /// f32 [n], n-step rewards.
+    pub rewards: DeviceBuffer<f32>,
+    /// f32 [n], 1 for a terminated row, else 0.
+    pub terminated: DeviceBuffer<f32>,
+    /// f32 [n], gamma^n_eff.
+    pub discounts: DeviceBuffer<f32>,
+}
+
+impl DeviceRows {
+    /// Zeroed room for `n` rows.
+    ///
+    /// # Errors
+    /// Those of [`Stream::zeros`].
+    pub fn zeros(stream: &Stream, n: usize, state_dim: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            states: stream.zeros("row states", [n, state_dim])?,
+            next_states: stream.zeros("row next states", [n, state_dim])?,
+            actions: stream.zeros("row actions", n)?,
+            rewards: stream.zeros("row rewards", n)?,
+            terminated: stream.zeros("row terminated flags", n)?,
+            discounts: stream.zeros("row discounts", n)?,
+        })
+    }
+
+    /// Room for this many rows.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Copies rows from host memory to the first places.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when they do not fit, and those of [`Stream::upload`].
+    pub fn upload(&mut self, stream: &Stream, rows: &super::Rows<'_>) -> Result<(), CudaError> {
+        stream.upload(&mut self.states, rows.states)?;
+        stream.upload(&mut self.next_states, rows.next_states)?;
+        stream.upload(&mut self.actions, rows.actions)?;
+        stream.upload(&mut self.rewards, rows.rewards)?;
+        stream.upload(&mut self.terminated, rows.terminated)?;
+        stream.upload(&mut self.discounts, rows.discounts)
+    }
+
+    fn holds(&self, n: usize, state_dim: usize) -> Result<(), CudaError> {
+        self.states.holds(n.saturating_mul(state_dim))?;
+        self.next_states.holds(n.saturating_mul(state_dim))?;
+        self.actions.holds(n)?;
+        self.rewards.holds(n)?;
+        self.terminated.holds(n)?;
+        self.discounts.holds(n)
+    }
+
+    /// Addresses from row `first` on.
+    fn view(&self, first: usize, state_dim: usize) -> Rows {
+        Rows {
+            states: self.states.ptr().offset(first * state_dim),
+            next_states: self.next_states.ptr().offset(first * state_dim),
+            actions: self.actions.ptr().offset(first),
+            rewards: self.rewards.ptr().offset(first),
+            terminated: self.terminated.ptr().offset(first),
+            discounts: self.discounts.ptr().offset(first),
+        }
+    }
+}
+
+/// A sampled batch in device memory, made once and filled again and again.
+#[derive(Debug)]
+pub struct DeviceBatch {
+    /// f32 [batch, state_dim], row-major.
+    pub states: DeviceBuffer<f32>,
+    /// f32 [batch, state_dim], row-major.
+    pub next_states: DeviceBuffer<f32>,
+    /// u32 [batch].
+    pub actions: DeviceBuffer<u32>,
+    /// f32 [batch].
+    pub rewards: DeviceBuffer<f32>,
+    /// f32 [batch], 0 or 1.
+    pub terminated: DeviceBuffer<f32>,
+    /// f32 [batch], gamma^n_eff.
+    pub discounts: DeviceBuffer<f32>,
+    /// f32 [batch], importance weights over the batch maximum.
+    pub weights: DeviceBuffer<f32>,
+    /// u32 [batch], slots; `u32::MAX` where nothing could be drawn.
+    pub indices: DeviceBuffer<u32>,
+    /// u64 [batch], generation of each slot when it was drawn.
+    pub generations: DeviceBuffer<u64>,
+}
+
+impl DeviceBatch {
+    /// Zeroed room for `batch` rows.
+    ///
+    /// # Errors
+    /// Those of [`Stream::zeros`].
+    pub fn zeros(stream: &Stream, batch: usize, state_dim: usize) -> Result<Self, CudaError> {
+        Ok(Self {
+            states: stream.zeros("batch states", [batch, state_dim])?,
+            next_states: stream.zeros("batch next states", [batch, state_dim])?,
+            actions: stream.zeros("batch actions", batch)?,
+            rewards: stream.zeros("batch rewards", batch)?,
+            terminated: stream.zeros("batch terminated flags", batch)?,
+            discounts: stream.zeros("batch discounts", batch)?,
+            weights: stream.zeros("batch weights", batch)?,
+            indices: stream.zeros("batch indices", batch)?,
+            generations: stream.zeros("batch generations", batch)?,
+        })
+    }
+
+    /// Rows in the batch.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the batch to host memory: many copies and waits, for tests and tools.
+    ///
+    /// # Errors
+    /// Those of [`Stream::download`].
+    pub fn download(&self, stream: &Stream) -> Result<super::BatchBuffers, CudaError> {
+        Ok(super::BatchBuffers {
+            states: stream.download(&self.states)?,
+            next_states: stream.download(&self.next_states)?,
+            actions: stream.download(&self.actions)?,
+            rewards: stream.download(&self.rewards)?,
+            terminated: stream.download(&self.terminated)?,
+            discounts: stream.download(&self.discounts)?,
+            weights: stream.download(&self.weights)?,
+            indices: stream.download(&self.indices)?,
+            generations: stream.download(&self.generations)?,
+        })
+    }
+
+    pub(crate) fn view(&self) -> Batch {
+        Batch {
+            states: self.states.ptr(),
+            next_states: self.next_states.ptr(),
+            actions: self.actions.ptr(),
+            rewards: self.rewards.ptr(),
+            terminated: self.terminated.ptr(),
+            discounts: self.discounts.ptr(),
+            weights: self.weights.ptr(),
+            indices: self.indices.ptr(),
+            generations: self.generations.ptr(),
+        }
+    }
+
+    /// Adds every field to what a launch keeps alive.
+    pub(crate) fn keep<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        launch
+            .keep(&self.states)
+            .keep(&self.next_states)
+            .keep(&self.actions)
+            .keep(&self.rewards)
+            .keep(&self.terminated)
+            .keep(&self.discounts)
+            .keep(&self.weights)
+            .keep(&self.indices)
+            .keep(&self.generations)
+    }
+}
+
+/// The store of a ring in device memory: u32 words [capacity, stride].
+#[derive(Debug)]
+pub struct DeviceRing {
+    pub(crate) words: DeviceBuffer<u32>,
+    pub(crate) layout: RowLayout,
+}
+
+impl DeviceRing {
+    /// A store of zeros.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`] with the bytes.
+    pub fn zeros(stream: &Stream, capacity: usize, state_dim: usize) -> Result<Self, CudaError> {
+        let layout = RowLayout { state_dim };
+        Ok(Self { words: stream.zeros("replay rows", [capacity, layout.stride()])?, layout })
+    }
+
+    pub(crate) fn view(&self) -> Ring {
+        Ring { words: self.words.ptr() }
+    }
+}
+
+/// Inserts the first `n` of `rows`. Slices too large for one launch follow one another, which gives the same rows in
+/// the same slots as one call of the CPU twin.
+#[allow(clippy::too_many_arguments)] // The parts of a replay memory, each with its own owner.
+pub(crate) fn insert(
+    stream: &Stream,
+    kernel: &Kernel,
+    tree: &DeviceTree,
+    ring: &DeviceRing,
+    control: &DeviceBuffer<Control>,
+    changes: &ChangeLog,
+    rows: &DeviceRows,
+    n: usize,
+    programmatic: bool,
+) -> Result<(), CudaError> {
+    rows.holds(n, ring.layout.state_dim)?;
+    let max_blocks = stream.device().info().multiprocessors.clamp(1, MAX_BLOCKS);
+    let mut first = 0;
+    while first < n {
+        let count = (n - first).min((max_blocks * MAX_ROWS_A_BLOCK) as usize) as u32;
+        let rows_a_block = count.div_ceil(max_blocks).max(THREADS / 32);
+        let launch = Launch::new(kernel, count.div_ceil(rows_a_block), THREADS)
+            .programmatic(programmatic)
+            .value(tree.view())
+            .value(ring.view())
+            .value(rows.view(first, ring.layout.state_dim))
+            .buffer(control)
+            .value(count)
+            .value(rows_a_block)
+            .value(changes.view());
+        let launch = keep_all(tree.keep(launch), rows).keep(&ring.words);
+        // SAFETY: insert_rows(Tree, Ring, Rows, Control*, u32, u32, Changes). The rows hold `first + count` rows (checked
+        // above); slots are taken modulo the capacity of tree and ring, which their owner made alike; a block takes at
+        // most 1024 rows, and at most as many blocks as multiprocessors run, so all are resident. Everything is kept.
+        unsafe { changes.keep(launch).launch(stream)? };
+        first += count as usize;
+    }
+    Ok(())
+}
+
+fn keep_all<'k>(launch: Launch<'k>, rows: &DeviceRows) -> Launch<'k> {
+    launch
+        .keep(&rows.states)
+        .keep(&rows.next_states)
+        .keep(&rows.actions)
+        .keep(&rows.rewards)
+        .keep(&rows.terminated)
+        .keep(&rows.discounts)
+}
+
+/// `Changes` is part of the signature above.
+const _: fn() = || {
+    fn pod<T: Pod>() {}
+    pod::<Changes>();
+};
