@@ -124,11 +124,8 @@ impl Backtest {
     fn close(&mut self, market: &Market, params: &EnvParams, state: &EnvState) -> f64 {
         let bar = state.bar as usize;
         let close = market.bars.close[bar];
-        let order = Order {
-            quantity: -state.position,
-            order_type: CLOSING.order_type,
-            urgency: CLOSING.urgency,
-        };
+        let order =
+            Order { quantity: -state.position, order_type: CLOSING.order_type, urgency: CLOSING.urgency };
         let context = foxhunt_market::BarContext {
             close,
             next_open: close,
@@ -140,8 +137,11 @@ impl Backtest {
             tick_size: market.tick_size,
         };
         let Some(done) = fill(&order, &context, &params.fees()) else { return state.equity };
-        let mut account =
-            Portfolio { entry_price: state.entry_price, position: state.position, ..Portfolio::new(state.cash) };
+        let mut account = Portfolio {
+            entry_price: state.entry_price,
+            position: state.position,
+            ..Portfolio::new(state.cash)
+        };
         account.trade(done.quantity, done.price, done.fee);
         self.book(bar, CLOSING, &done, state.equity, true);
         account.cash

@@ -76,7 +76,12 @@ impl Fixed {
 ///
 /// # Errors
 /// As [`super::backtest`].
-pub fn fixed(market: &Market, window: Range<usize>, params: &EnvParams, which: Fixed) -> Result<Backtest, MLError> {
+pub fn fixed(
+    market: &Market,
+    window: Range<usize>,
+    params: &EnvParams,
+    which: Fixed,
+) -> Result<Backtest, MLError> {
     run(market, window, params, &mut |_, _| Ok(which.action()))
 }
 
@@ -234,7 +239,8 @@ pub fn random(
 ) -> Result<RandomBaseline, MLError> {
     let policies = policies.max(1);
     let window = agent.window.clone();
-    let randoms = Randoms { market, window: window.clone(), params, philox: Philox::new(seed), mix: agent.orders.sent };
+    let randoms =
+        Randoms { market, window: window.clone(), params, philox: Philox::new(seed), mix: agent.orders.sent };
     let target_turnover = agent.turnover();
     let chance = if target_turnover > 0.0 { randoms.calibrate(policies, target_turnover)? } else { 0.0 };
 

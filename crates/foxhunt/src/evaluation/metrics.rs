@@ -85,7 +85,8 @@ impl Metrics {
             }
             measure.into()
         };
-        let per_return = |count: f64| Measure::of_option(share(count, n_returns as f64), "fewer than 1 returns");
+        let per_return =
+            |count: f64| Measure::of_option(share(count, n_returns as f64), "fewer than 1 returns");
         let held = |side: fn(f64) -> bool| {
             let bars = backtest.position.iter().skip(1).filter(|p| side(**p)).count();
             per_return(bars as f64)
@@ -221,7 +222,12 @@ mod tests {
     /// Values of the normal distribution function from tables (Abramowitz and Stegun, 26.2).
     #[test]
     fn normal_cdf_known_values() {
-        for (x, want) in [(0.0, 0.5), (1.0, 0.841_344_746_068_543), (-1.96, 0.024_997_895_148_220), (3.0, 0.998_650_101_968_370)] {
+        for (x, want) in [
+            (0.0, 0.5),
+            (1.0, 0.841_344_746_068_543),
+            (-1.96, 0.024_997_895_148_220),
+            (3.0, 0.998_650_101_968_370),
+        ] {
             assert!((normal_cdf(x) - want).abs() < 1e-12, "{x}: {}", normal_cdf(x));
         }
         assert_eq!((normal_cdf(40.0), normal_cdf(-40.0)), (1.0, 0.0));

@@ -22,7 +22,8 @@ pub use metrics::{Metrics, probabilistic_sharpe};
 pub use record::{Backtest, Costs, FillRecord, OrderCounts};
 pub use trades::{Trade, round_trips};
 pub use windows::{
-    Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window, evaluate_windows,
+    Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window,
+    evaluate_windows,
 };
 
 #[cfg(test)]

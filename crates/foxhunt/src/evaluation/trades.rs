@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn scaling_in_and_out_is_one_trade() {
-        let fills = [fill(1.0, 10.0, 0.5), fill(1.0, 11.0, 0.5), fill(-0.5, 12.0, 0.5), fill(-1.5, 13.0, 0.5)];
+        let fills =
+            [fill(1.0, 10.0, 0.5), fill(1.0, 11.0, 0.5), fill(-0.5, 12.0, 0.5), fill(-1.5, 13.0, 0.5)];
         let got = profits(&fills);
         assert_eq!(got, [-10.0 - 11.0 + 6.0 + 19.5 - 2.0]);
     }
