@@ -1,6 +1,28 @@
 //! Deep Q-learning for trading: replay, guard, engines, trainer, evaluation and checkpoints.
 //!
 //! This is the crate that programs import, and the only one that names the tensor library.
+//!
+//! ```no_run
+//! use foxhunt::{BarSeries, Settings, TrainObserver, Trainer};
+//! use foxhunt::trainer::EpochReport;
+//!
+//! struct Print;
+//! impl TrainObserver for Print {
+//!     fn on_epoch(&mut self, epoch: &EpochReport) {
+//!         println!("epoch {}: loss {:?}", epoch.epoch, epoch.stats.loss);
+//!     }
+//! }
+//!
+//! fn learn(bars: BarSeries) -> Result<(), foxhunt::MLError> {
+//!     let mut settings = Settings::default();
+//!     settings.training.epochs = 20;
+//!     let outcome = Trainer::new(&settings, bars)?.observe(Print).run()?;
+//!     println!("{:?} after {} updates", outcome.stop_reason, outcome.updates);
+//!     let policy = foxhunt::Policy::load(outcome.run.folder())?;
+//!     println!("{} parameters", policy.parameters().len());
+//!     Ok(())
+//! }
+//! ```
 
 pub mod actions;
 pub mod checkpoint;
@@ -19,5 +41,15 @@ pub mod run_folder;
 pub mod trainer;
 
 pub use error::MLError;
+pub use foxhunt_core::Settings;
+pub use foxhunt_market::BarSeries;
 pub use policy::Policy;
 pub use trainer::{TrainObserver, TrainOutcome, Trainer};
+
+/// Trains on `bars` to the end: [`Trainer::new`] and [`Trainer::run`] with nobody watching.
+///
+/// # Errors
+/// As [`Trainer::new`] and [`Trainer::run`].
+pub fn train(settings: &Settings, bars: BarSeries) -> Result<TrainOutcome, MLError> {
+    Trainer::new(settings, bars)?.run()
+}

@@ -91,7 +91,8 @@ impl Policy {
     /// table or state size.
     pub fn load(path: &Path) -> Result<Self, MLError> {
         let inside = path.join("policy");
-        let folder = if !path.join(DOCUMENT).exists() && inside.is_dir() { inside } else { path.to_path_buf() };
+        let folder =
+            if !path.join(DOCUMENT).exists() && inside.is_dir() { inside } else { path.to_path_buf() };
         Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
     }
 

@@ -68,11 +68,8 @@ pub(crate) fn payload_bytes(snapshot: &Snapshot) -> u64 {
 
 /// Writes `snapshot` to `path` and flushes it to the disk.
 pub(crate) fn write(path: &Path, snapshot: &Snapshot) -> Result<Fingerprint, MLError> {
-    let failed = |source| MLError::WriteFailed {
-        path: path.to_path_buf(),
-        bytes: payload_bytes(snapshot),
-        source,
-    };
+    let failed =
+        |source| MLError::WriteFailed { path: path.to_path_buf(), bytes: payload_bytes(snapshot), source };
     let file = File::create(path).map_err(failed)?;
     let mut writer = BufWriter::with_capacity(CHUNK_BYTES, file);
     let fingerprint = stream(&mut writer, snapshot).map_err(failed)?;

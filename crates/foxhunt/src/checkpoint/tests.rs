@@ -110,7 +110,8 @@ fn newest_by_number_not_by_name() {
     assert!(parse("epoch_100000") < parse("epoch_0900000"));
     assert_eq!(parse("epoch_12_37"), Some((12, 37)));
     assert!(parse("epoch_12") < parse("epoch_12_37") && parse("epoch_12_37") < parse("epoch_13"));
-    for name in ["handpicked", "epoch_", "epoch_1_", "epoch_1.tmp", "epoch_-1", "epoch_99999999999999999999"] {
+    for name in ["handpicked", "epoch_", "epoch_1_", "epoch_1.tmp", "epoch_-1", "epoch_99999999999999999999"]
+    {
         assert_eq!(parse(name), None, "{name}");
     }
     assert_eq!(parse(&CheckpointNumber { epoch: 3, step: 5 }.folder_name()), Some((3, 5)));

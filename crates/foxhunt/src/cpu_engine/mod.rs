@@ -105,11 +105,7 @@ impl Core {
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
         let Self { collector, replay, learner, progress, .. } = self;
         for _ in 0..vector_steps {
-            collector.vector_step(
-                |states, q| learner.network_mut().q_values(states, q),
-                replay,
-                progress,
-            )?;
+            collector.vector_step(|states, q| learner.network_mut().q_values(states, q), replay, progress)?;
         }
         Ok(())
     }
@@ -192,9 +188,7 @@ impl Core {
                 [("online", &good.online), ("target", &good.target), ("adam_m", &good.m), ("adam_v", &good.v)]
             {
                 let arrays = named(layout, values).arrays.into_iter();
-                snapshot
-                    .arrays
-                    .extend(arrays.map(|(name, array)| (format!("{GOOD}{part}.{name}"), array)));
+                snapshot.arrays.extend(arrays.map(|(name, array)| (format!("{GOOD}{part}.{name}"), array)));
             }
             arrays::put_u64(&mut snapshot, &format!("{GOOD}adam_t"), vec![good.adam_t]);
         }
@@ -222,9 +216,10 @@ impl Core {
     fn load_good(&self, snapshot: &Snapshot) -> Result<LearnerState, MLError> {
         let part = |part: &str| {
             let prefix = format!("{GOOD}{part}.");
-            let arrays = snapshot.arrays.iter().filter_map(|(name, array)| {
-                Some((name.strip_prefix(&prefix)?.to_owned(), array.clone()))
-            });
+            let arrays = snapshot
+                .arrays
+                .iter()
+                .filter_map(|(name, array)| Some((name.strip_prefix(&prefix)?.to_owned(), array.clone())));
             let arrays = Snapshot { arrays: arrays.collect() };
             crate::policy::flat(self.learner.network().layout(), &arrays)
                 .map_err(|reason| arrays::misfit(format!("{prefix}: {reason}")))

@@ -16,7 +16,9 @@ impl Trainer<'_> {
         let halt = |reason: String| Err(MLError::Halted { update: status.updates, reason });
         if status.longest_collapsed_row >= guard.collapse_patience {
             let row = status.longest_collapsed_row;
-            return halt(format!("the gradient norm was below the collapse threshold in {row} updates in a row"));
+            return halt(format!(
+                "the gradient norm was below the collapse threshold in {row} updates in a row"
+            ));
         }
 
         let fresh = status.skipped_updates - self.state.answered_skips;

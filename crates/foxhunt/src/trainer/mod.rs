@@ -16,12 +16,12 @@ mod save;
 mod start;
 mod state;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 pub use early_stop::{AverageQ, Best, EarlyStop};
 pub use metrics::{MetricsLine, MetricsWriter, read_metrics};
-pub use observer::{
-    CheckpointReport, EpochReport, StartReport, TrainObserver, ValidationReport, Warning,
-};
+pub use observer::{CheckpointReport, EpochReport, StartReport, TrainObserver, ValidationReport, Warning};
 pub use outcome::{StopReason, TrainOutcome};
 pub use prepare::{Prepared, warm_up_steps};
 pub use start::EngineBuilder;
@@ -112,6 +112,12 @@ impl<'a> Trainer<'a> {
     pub fn stop_on(mut self, signal: impl StopSignal + 'a) -> Self {
         self.stop = Box::new(signal);
         self
+    }
+
+    /// Name of the engine that runs.
+    #[must_use]
+    pub fn engine_name(&self) -> &'static str {
+        self.engine.name()
     }
 
     /// The settings of the run.
@@ -244,7 +250,9 @@ impl<'a> Trainer<'a> {
             return Ok(());
         }
         let backtest = self.engine.evaluate(&self.prepared.market, self.prepared.split.validation.clone())?;
-        let net_log_return = Some(backtest.net_log_return()).filter(|value| value.is_finite());
+        // The log return is floored, which would make a very bad score of a NaN.
+        let sound = backtest.final_equity().is_finite();
+        let net_log_return = sound.then(|| backtest.net_log_return()).filter(|value| value.is_finite());
         let best = self.state.early_stop.observe(epoch, net_log_return);
         if best {
             self.keep_best()?;

@@ -28,6 +28,27 @@ pub trait TrainObserver {
     fn on_finish(&mut self, _outcome: &TrainOutcome) {}
 }
 
+impl<T: TrainObserver + ?Sized> TrainObserver for &mut T {
+    fn on_start(&mut self, start: &StartReport) {
+        (**self).on_start(start);
+    }
+    fn on_epoch(&mut self, epoch: &EpochReport) {
+        (**self).on_epoch(epoch);
+    }
+    fn on_validation(&mut self, validation: &ValidationReport) {
+        (**self).on_validation(validation);
+    }
+    fn on_checkpoint(&mut self, checkpoint: &CheckpointReport) {
+        (**self).on_checkpoint(checkpoint);
+    }
+    fn on_warning(&mut self, warning: &Warning) {
+        (**self).on_warning(warning);
+    }
+    fn on_finish(&mut self, outcome: &TrainOutcome) {
+        (**self).on_finish(outcome);
+    }
+}
+
 /// The beginning of a run.
 #[derive(Clone, Debug)]
 pub struct StartReport {

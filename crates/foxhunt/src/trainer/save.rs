@@ -93,9 +93,7 @@ impl Trainer<'_> {
 }
 
 fn join_best(snapshot: &mut Snapshot, best: &Snapshot) {
-    snapshot
-        .arrays
-        .extend(best.arrays.iter().map(|(name, array)| (format!("{BEST}{name}"), array.clone())));
+    snapshot.arrays.extend(best.arrays.iter().map(|(name, array)| (format!("{BEST}{name}"), array.clone())));
 }
 
 /// Takes the best policy's arrays out of a loaded snapshot.

@@ -171,9 +171,9 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
     }
     Err(MLError::Checkpoint {
         path: path.to_path_buf(),
-        reason: "a resumed run may change only training.epochs, training.patience, checkpoint.*, run.device, \
+        reason:
+            "a resumed run may change only training.epochs, training.patience, checkpoint.*, run.device, \
                  run.threads and run.dir"
-            .to_owned(),
+                .to_owned(),
     })
 }
-

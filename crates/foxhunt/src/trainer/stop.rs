@@ -33,6 +33,12 @@ macro_rules! atomic_stop {
 }
 atomic_stop!(AtomicBool => false, AtomicU8 => 0, AtomicUsize => 0);
 
+impl<T: StopSignal + ?Sized> StopSignal for &T {
+    fn stop_requested(&self) -> bool {
+        (**self).stop_requested()
+    }
+}
+
 impl<T: StopSignal + ?Sized> StopSignal for Arc<T> {
     fn stop_requested(&self) -> bool {
         (**self).stop_requested()
