@@ -59,10 +59,9 @@ pub enum OpError {
 /// A zeroed vector of `n` elements, or [`OpError::HostMemory`] with the bytes that could not be had.
 pub(crate) fn try_zeroed<T: Clone + Default>(n: usize, what: &'static str) -> Result<Vec<T>, OpError> {
     let mut values = Vec::new();
-    values.try_reserve_exact(n).map_err(|_| OpError::HostMemory {
-        what,
-        bytes: (n as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX),
-    })?;
+    values
+        .try_reserve_exact(n)
+        .map_err(|_| OpError::HostMemory { what, bytes: (n as u64).saturating_mul(size_of::<T>() as u64) })?;
     values.resize(n, T::default());
     Ok(values)
 }

@@ -1,5 +1,7 @@
 //! The CPU twin of the priority tree.
 
+use std::hint::black_box;
+
 use foxhunt_core::Philox;
 
 use super::{
@@ -13,7 +15,7 @@ use crate::ring::check_capacity;
 const TOUCHED: u32 = 1 << 31;
 
 /// Priorities of the slots of a ring. See [`crate::priority_tree`] for every formula.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct PriorityTree {
     params: PriorityParams,
     scale: f32,
@@ -24,8 +26,10 @@ pub struct PriorityTree {
     max_priority: f32,
     refused: u64,
     capped: u64,
+    /// Scratch: targets and masses of a sample, touched priority words of an update.
     targets: Vec<u64>,
     masses: Vec<u64>,
+    new_words: Vec<u32>,
 }
 
 /// What a [`PriorityTree`] is rebuilt from.
@@ -68,6 +72,7 @@ impl PriorityTree {
             capped: 0,
             targets: Vec::new(),
             masses: Vec::new(),
+            new_words: Vec::new(),
         })
     }
 
@@ -144,17 +149,29 @@ impl PriorityTree {
         }
         let mut report = UpdateReport::default();
         let mut max = self.max_priority;
-        for (&slot, &td_error) in slots.iter().zip(td_errors) {
-            let Some((p, capped)) = priority(td_error, &self.params) else {
+        // Three passes, because each then keeps many cache misses in flight: powers, priorities, sums.
+        self.new_words.clear();
+        self.new_words.extend(td_errors.iter().map(|&td_error| match priority(td_error, &self.params) {
+            Some((p, capped)) => {
+                report.capped += usize::from(capped);
+                max = max.max(p);
+                p.to_bits() | TOUCHED
+            }
+            None => {
                 report.refused += 1;
-                continue;
-            };
-            report.capped += usize::from(capped);
-            max = max.max(p);
+                0
+            }
+        }));
+        let (masses, mut read) = (self.tree.masses(), 0);
+        for (&slot, &new) in slots.iter().zip(&self.new_words) {
             let word = &mut self.priorities[slot as usize];
             // As integers, touched words rank above untouched ones and among themselves by priority.
-            *word = (*word & touched_mask(*word)).max(p.to_bits() | TOUCHED);
+            let best = (*word & touched_mask(*word)).max(new);
+            *word = if new == 0 { *word } else { best };
+            read ^= masses[slot as usize];
         }
+        // The masses are wanted next; reading them here brings them in while the priorities come.
+        black_box(read);
         for &slot in slots {
             let word = &mut self.priorities[slot as usize];
             if *word & TOUCHED != 0 {

@@ -1,18 +1,22 @@
 //! The CPU twin of the ring: one allocation, rows aligned to cache lines.
 
+use std::hint::black_box;
+
 use super::{BatchBuffers, InsertReport, LINE_WORDS, RowLayout, Rows, row_offset};
-use crate::error::{OpError, check_len, try_zeroed};
+use crate::error::{OpError, check_len};
+use crate::pages::Pages;
 use crate::priority_tree::MAX_CAPACITY;
 
+/// Rows whose cache lines are asked for together when a batch is gathered.
+const GATHER_BLOCK: usize = 16;
+
 /// Rows in host memory. See [`crate::ring`] for order, refusals and generations.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Ring {
     capacity: usize,
     layout: RowLayout,
-    /// f32 [base + capacity * stride]; the word of an action holds its bits and is only ever moved.
-    words: Vec<f32>,
-    /// First word used, so that rows start on a cache line.
-    base: usize,
+    /// f32 [capacity, stride], rows on whole cache lines; the word of an action holds its bits and is only moved.
+    words: Pages<f32>,
     inserted: u64,
     refused_rewards: u64,
     refused_states: u64,
@@ -33,13 +37,10 @@ impl Ring {
         }
         let layout = RowLayout { state_dim };
         let what = "replay rows";
-        let words = row_offset(capacity as u64, layout.stride() as u64) + LINE_WORDS as u64;
-        let words = usize::try_from(words)
+        let words = usize::try_from(row_offset(capacity as u64, layout.stride() as u64))
             .map_err(|_| OpError::HostMemory { what, bytes: layout.bytes(capacity) })?;
-        let words: Vec<f32> = try_zeroed(words, what)?;
-        // The vector never grows, so its address and with it the alignment stay.
-        let base = words.as_ptr().align_offset(LINE_WORDS * 4).min(LINE_WORDS);
-        Ok(Self { capacity, layout, words, base, inserted: 0, refused_rewards: 0, refused_states: 0 })
+        let words = Pages::zeroed(words, what)?;
+        Ok(Self { capacity, layout, words, inserted: 0, refused_rewards: 0, refused_states: 0 })
     }
 
     /// Rows it can hold.
@@ -137,7 +138,7 @@ impl Ring {
     /// Copies the rows of `out.indices` into the other fields of `out` (weights excepted).
     ///
     /// # Errors
-    /// [`OpError::RowOutOfRange`] and [`OpError::Length`]; `out` may hold a part of the rows then.
+    /// [`OpError::RowOutOfRange`] and [`OpError::Length`]; nothing is copied then.
     pub fn gather(&self, out: &mut BatchBuffers) -> Result<(), OpError> {
         let s = self.layout.state_dim;
         let batch = out.indices.len();
@@ -148,22 +149,37 @@ impl Ring {
         check_len("terminated", out.terminated.len(), batch)?;
         check_len("discounts", out.discounts.len(), batch)?;
         check_len("generations", out.generations.len(), batch)?;
-        let (len, cursor, turns) = (self.len(), self.cursor(), self.inserted / self.capacity as u64);
-        let states = out.states.chunks_exact_mut(s).zip(out.next_states.chunks_exact_mut(s));
-        for (b, (state, next_state)) in states.enumerate() {
-            let slot = out.indices[b] as usize;
-            if slot >= len {
-                return Err(OpError::RowOutOfRange { index: slot, len });
+        let len = self.len();
+        if let Some(&slot) = out.indices.iter().find(|&&slot| slot as usize >= len) {
+            return Err(OpError::RowOutOfRange { index: slot as usize, len });
+        }
+        let (cursor, turns) = (self.cursor(), self.inserted / self.capacity as u64);
+        let (used, words) = (self.layout.used(), &*self.words);
+        let first_word = |slot: u32| row_offset(u64::from(slot), self.layout.stride() as u64) as usize;
+        for from in (0..batch).step_by(GATHER_BLOCK) {
+            let block = from..batch.min(from + GATHER_BLOCK);
+            // Ask for every line of the block before copying any: the misses then overlap, where a copy would
+            // wait for its own row.
+            let mut lines = 0;
+            for &slot in &out.indices[block.clone()] {
+                let row = &words[first_word(slot)..][..used];
+                for word in row.iter().step_by(LINE_WORDS) {
+                    lines ^= word.to_bits();
+                }
             }
-            let row = self.row(slot);
-            state.copy_from_slice(&row[..s]);
-            next_state.copy_from_slice(&row[s..2 * s]);
-            let rest = &row[2 * s..2 * s + 4];
-            out.actions[b] = rest[0].to_bits();
-            out.rewards[b] = rest[1];
-            out.terminated[b] = rest[2];
-            out.discounts[b] = rest[3];
-            out.generations[b] = turns.saturating_sub(u64::from(slot >= cursor));
+            black_box(lines);
+            for b in block {
+                let slot = out.indices[b];
+                let row = &words[first_word(slot)..][..used];
+                out.states[b * s..][..s].copy_from_slice(&row[..s]);
+                out.next_states[b * s..][..s].copy_from_slice(&row[s..2 * s]);
+                let rest = &row[2 * s..];
+                out.actions[b] = rest[0].to_bits();
+                out.rewards[b] = rest[1];
+                out.terminated[b] = rest[2];
+                out.discounts[b] = rest[3];
+                out.generations[b] = turns.saturating_sub(u64::from(slot as usize >= cursor));
+            }
         }
         Ok(())
     }
@@ -200,14 +216,9 @@ impl Ring {
         Ok(())
     }
 
-    fn row(&self, slot: usize) -> &[f32] {
-        let first = self.base + row_offset(slot as u64, self.layout.stride() as u64) as usize;
-        &self.words[first..first + self.layout.used()]
-    }
-
     fn write(&mut self, slot: usize, rows: &Rows<'_>, i: usize) {
         let s = self.layout.state_dim;
-        let first = self.base + row_offset(slot as u64, self.layout.stride() as u64) as usize;
+        let first = row_offset(slot as u64, self.layout.stride() as u64) as usize;
         let row = &mut self.words[first..first + self.layout.used()];
         row[..s].copy_from_slice(&rows.states[i * s..(i + 1) * s]);
         row[s..2 * s].copy_from_slice(&rows.next_states[i * s..(i + 1) * s]);

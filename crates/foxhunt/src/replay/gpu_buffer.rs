@@ -48,7 +48,7 @@ pub struct GpuBatch {
 }
 
 /// Prioritised replay on candle tensors: [`ReplayMemory`] behind shape, dtype and device checks.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct GpuReplayBuffer {
     memory: ReplayMemory,
     discounts: Vec<f32>,

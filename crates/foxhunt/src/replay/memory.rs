@@ -24,7 +24,7 @@ pub struct ReplayCounters {
 }
 
 /// A replay memory in host memory. See [`crate::replay`] for what happens in which order.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReplayMemory {
     pub(super) kind: ReplayKind,
     pub(super) ring: Ring,
