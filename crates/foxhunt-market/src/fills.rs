@@ -133,14 +133,15 @@ pub fn fill(order: &Order, bar: &BarContext, fees: &FeeRates) -> Option<Fill> {
             let bound = bar.close + side * (bar.half_spread * IOC_BOUND_FACTOR[u]);
             let within = if side > 0.0 { price <= bound } else { price >= bound };
             let available = bar.next_volume * IOC_VOLUME_SHARE[u];
-            let share = if wanted <= available { wanted } else { available };
+            let share = if available < wanted { available } else { wanted };
             let filled = if within { share } else { 0.0 };
             (price, bar.next_open, filled, bar.half_spread, 0.0, false)
         }
     };
 
-    // Both comparisons are false for NaN; an infinite price or quantity is no fill either.
-    if !(filled > 0.0 && filled < f64::INFINITY && price > 0.0 && price < f64::INFINITY) {
+    // Every comparison is false for NaN, so what is not a number fills nothing either.
+    let is_number = |value: f64| value > 0.0 && value < f64::INFINITY;
+    if !(is_number(wanted) && is_number(filled) && is_number(price)) {
         return None;
     }
     let rate = if maker { fees.maker } else { fees.taker };

@@ -12,8 +12,11 @@ pub mod features;
 pub mod fills;
 pub mod market;
 pub mod normaliser;
+pub mod optimal;
 pub mod portfolio;
+pub mod ratios;
 pub mod split;
+pub mod synthetic;
 
 pub use bars::{BarArrays, BarSeries};
 pub use error::{MarketError, Place};
@@ -26,5 +29,7 @@ pub use features::{
 pub use fills::{BarContext, FeeRates, Fill, Order, fill};
 pub use market::{Market, Normalise};
 pub use normaliser::Normaliser;
+pub use optimal::OptimalPolicy;
 pub use portfolio::Portfolio;
+pub use ratios::{Drawdown, Performance, Ratio, Undefined};
 pub use split::Split;

@@ -167,3 +167,6 @@ impl Market {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

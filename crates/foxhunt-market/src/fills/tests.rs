@@ -183,7 +183,8 @@ proptest! {
             prop_assert_eq!(f.quantity.signum(), o.quantity.signum());
             prop_assert!(f.quantity.abs() <= o.quantity.abs());
             prop_assert_eq!(f.complete, f.quantity == o.quantity);
-            prop_assert!(f.price <= b.next_high.max(next_open + b.half_spread + 2.0 * b.impact));
+            let furthest = b.half_spread + 2.0 * b.impact;
+            prop_assert!((f.price - f.mid).abs() <= furthest * (1.0 + 1e-9) + 1e-12 * f.mid);
         } else {
             prop_assert!(o.order_type != Market || quantity == 0.0);
         }

@@ -1,0 +1,114 @@
+//! A prepared market against its parts, against the future, and against misuse.
+
+use super::*;
+use crate::features::{LONGEST_LOOK_BACK, raw_features};
+use crate::synthetic::RandomWalk;
+
+fn execution() -> ExecutionSettings {
+    ExecutionSettings { volatility_window: 8, median_window: 20, ..ExecutionSettings::default() }
+}
+
+fn bars(n_bars: usize) -> BarSeries {
+    let mut bars = RandomWalk { n_bars, seed: 3, volatility: 0.01, start_price: 100.0 }.bars().unwrap();
+    bars.spread = Some(bars.close.iter().enumerate().map(|(t, c)| 1e-4 * c * (1 + t % 7) as f64).collect());
+    bars.volume = Some((0..n_bars).map(|t| 100.0 + (t % 11) as f64).collect());
+    bars
+}
+
+#[test]
+fn equals_raw_features_and_a_fitted_normaliser() {
+    let market = Market::prepare(bars(800), &execution(), Normalise::FitOn(256..600)).unwrap();
+    let raw = raw_features(&market.bars, &execution());
+    let normaliser = Normaliser::fit(&raw, 256..600).unwrap();
+    assert_eq!(market.normaliser, normaliser);
+    assert_eq!((market.first_bar, market.len()), (256, 800));
+    for bar in 0..800 {
+        for (i, value) in raw.row(bar).iter().enumerate() {
+            assert_eq!(market.feature_row(bar)[i], normaliser.apply(i, *value));
+        }
+        assert_eq!(market.half_spread[bar], 0.5 * market.bars.spread.as_ref().unwrap()[bar]);
+    }
+    assert!(market.features.iter().all(|v| v.is_finite() && v.abs() <= 10.0));
+    // On the training rows every feature that varies has mean 0 and variance 1, but for clipping.
+    for i in 0..N_MARKET_FEATURES {
+        let column: Vec<f64> = (256..600).map(|t| f64::from(market.feature_row(t)[i])).collect();
+        let mean = column.iter().sum::<f64>() / 344.0;
+        let var = column.iter().map(|v| v * v).sum::<f64>() / 344.0;
+        assert!(mean.abs() < 0.05, "feature {i}: mean {mean}");
+        assert!(normaliser.std[i] == 0.0 || (var - 1.0).abs() < 0.1, "feature {i}: variance {var}");
+    }
+}
+
+/// Everything a decision at t sees is the same to the bit when every later bar is another. (Case F33: so are the
+/// statistics, when no training bar changed.)
+#[test]
+fn a_decision_sees_nothing_of_later_bars() {
+    let base = Market::prepare(bars(800), &execution(), Normalise::FitOn(256..500)).unwrap();
+    for t in [500, 650, 798] {
+        let mut other = bars(800);
+        for bar in t + 1..800 {
+            for prices in [&mut other.open, &mut other.high, &mut other.low, &mut other.close] {
+                prices[bar] *= 3.0;
+            }
+            other.volume.as_mut().unwrap()[bar] = 9.0;
+            other.spread.as_mut().unwrap()[bar] = 1.0;
+        }
+        let other = Market::prepare(other, &execution(), Normalise::FitOn(256..500)).unwrap();
+        assert_eq!(base.normaliser, other.normaliser);
+        let bits = |m: &Market| {
+            let row: Vec<u32> =
+                m.features[..(t + 1) * N_MARKET_FEATURES].iter().map(|v| v.to_bits()).collect();
+            let router = [&m.spread, &m.median_spread, &m.volatility, &m.median_volatility]
+                .map(|v| v[..=t].iter().map(|x| x.to_bits()).collect::<Vec<u32>>());
+            let half: Vec<u64> = m.half_spread[..=t].iter().map(|v| v.to_bits()).collect();
+            (row, router, half)
+        };
+        assert_eq!(bits(&base), bits(&other));
+        assert_ne!(base.feature_row(t + 1), other.feature_row(t + 1));
+    }
+}
+
+#[test]
+fn a_saved_normaliser_gives_the_same_features() {
+    let base = Market::prepare(bars(800), &execution(), Normalise::FitOn(256..600)).unwrap();
+    let again = Market::prepare(bars(800), &execution(), Normalise::With(base.normaliser.clone())).unwrap();
+    assert_eq!(base, again);
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let need = LONGEST_LOOK_BACK + 2;
+    let refused = |n, fit| Market::prepare(bars(n), &execution(), Normalise::FitOn(fit)).unwrap_err();
+    assert!(matches!(refused(need - 1, 0..1), MarketError::TooFewRows { need: 258, have: 257 }));
+    assert!(Market::prepare(bars(need), &execution(), Normalise::FitOn(256..258)).is_ok());
+    for fit in [255..300, 300..300, 300..401] {
+        assert!(matches!(refused(400, fit), MarketError::InvalidArgument { .. }));
+    }
+    let mut foreign =
+        Market::prepare(bars(400), &execution(), Normalise::FitOn(256..400)).unwrap().normaliser;
+    foreign.names.pop();
+    assert!(Market::prepare(bars(400), &execution(), Normalise::With(foreign)).is_err());
+}
+
+/// Settings decide the half spread without a file's spread, the tick, and whether volume limits a fill.
+#[test]
+fn costs_come_from_file_or_settings() {
+    let settings = ExecutionSettings { half_spread_bps: 3.0, tick_size: Some(0.5), ..execution() };
+    let mut plain = bars(400);
+    plain.spread = None;
+    let market = Market::prepare(plain, &settings, Normalise::FitOn(256..400)).unwrap();
+    assert_eq!(market.half_spread[7], 3.0 * 1e-4 * market.bars.close[7]);
+    assert_eq!((market.spread[399], market.median_spread[399], market.tick_size), (0.0, 0.0, 0.5));
+    assert_eq!(market.route(399, Exposure::Long).order_type, foxhunt_core::OrderType::Market);
+
+    let market = Market::prepare(bars(400), &execution(), Normalise::FitOn(256..400)).unwrap();
+    assert_eq!(market.tick_size, market.bars.tick_size);
+    let context = market.bar_context(300, 2.0, 0.01, true);
+    assert_eq!(context.close, market.bars.close[300]);
+    assert_eq!(context.next_open, market.bars.open[301]);
+    assert_eq!((context.next_high, context.next_low), (market.bars.high[301], market.bars.low[301]));
+    assert_eq!(context.next_volume, market.bars.volume.as_ref().unwrap()[301]);
+    assert_eq!(context.half_spread, market.half_spread[300] * 2.0);
+    assert_eq!(context.impact, market.bars.close[300] * 0.01);
+    assert_eq!(market.bar_context(300, 1.0, 0.0, false).next_volume, f64::INFINITY);
+}
