@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use foxhunt_core::{Exposure, FactoredAction, Head, Settings};
 use foxhunt_market::{FEATURES, Market, Normaliser, STATE_DIM};
-use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape};
+use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::select_actions::{Explore, select_actions, select_actions_branching};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ use crate::checkpoint::state_file::{self, Fingerprint};
 use crate::checkpoint::store::{check_fingerprint, remove, replace_folder, sync_folder, write_sealed};
 use crate::checkpoint::{CheckpointFault, settings_hash};
 use crate::engine::{Array, ArrayData, Snapshot};
+use crate::learner::QNetwork;
 
 const FORMAT: Format = Format { name: "foxhunt policy", version: 1 };
 const DOCUMENT: &str = "policy.json";
@@ -43,10 +44,7 @@ struct Document {
 pub struct Policy {
     settings: Settings,
     normaliser: Normaliser,
-    layout: MlpLayout,
-    /// f32 `[layout.len()]`, see [`MlpLayout`].
-    parameters: Vec<f32>,
-    forward: Forward,
+    network: QNetwork,
     /// f32 `[n_outputs]`.
     q: Vec<f32>,
 }
@@ -77,9 +75,7 @@ impl Policy {
         Ok(Self {
             settings: settings.clone(),
             normaliser,
-            layout,
-            parameters,
-            forward: Forward::default(),
+            network: QNetwork::with_parameters(layout, parameters)?,
             q,
         })
     }
@@ -161,19 +157,19 @@ impl Policy {
     /// The layout of its network.
     #[must_use]
     pub fn layout(&self) -> &MlpLayout {
-        &self.layout
+        self.network.layout()
     }
 
     /// Its network, f32 `[layout.len()]`.
     #[must_use]
     pub fn parameters(&self) -> &[f32] {
-        &self.parameters
+        self.network.parameters()
     }
 
     /// Its network as named arrays.
     #[must_use]
     pub fn arrays(&self) -> Snapshot {
-        named(&self.layout, &self.parameters)
+        named(self.layout(), self.parameters())
     }
 
     /// Q-values of one state, f32 `[n_outputs]`, branch after branch.
@@ -182,10 +178,6 @@ impl Policy {
     /// [`MLError::Shape`] when the state has another size than the network, [`MLError::InvalidArgument`] when it holds
     /// a NaN or an infinity (case C12).
     pub fn q_values(&mut self, state: &[f32]) -> Result<&[f32], MLError> {
-        if state.len() != self.layout.shape().state_dim {
-            let expected = format!("[{}]", self.layout.shape().state_dim);
-            return Err(MLError::Shape { what: "state", got: vec![state.len()], expected });
-        }
         if let Some(value) = state.iter().find(|value| !value.is_finite()) {
             return Err(MLError::InvalidArgument {
                 what: "state",
@@ -193,7 +185,7 @@ impl Policy {
                 rule: "finite in every feature",
             });
         }
-        self.forward.q_values(&self.layout, &self.parameters, state, &mut self.q);
+        self.network.q_values(state, &mut self.q)?;
         Ok(&self.q)
     }
 
@@ -313,7 +305,7 @@ mod tests {
         let mut state = [0.0; STATE_DIM];
         state[3] = f32::NAN;
         assert!(matches!(policy.q_values(&state), Err(MLError::InvalidArgument { what: "state", .. })));
-        assert!(matches!(policy.q_values(&state[..50]), Err(MLError::Shape { what: "state", .. })));
+        assert!(matches!(policy.q_values(&state[..50]), Err(MLError::Shape { .. })));
     }
 
     #[test]

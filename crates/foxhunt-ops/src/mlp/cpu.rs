@@ -1,26 +1,72 @@
 //! The CPU twin of the network: forward, and a backward written by hand.
 //!
-//! Everything works on blocks of rows that fit the caches of one core, so a caller runs one block a task. The
-//! parameter gradient is divided by output units instead, each summed over the blocks in order: no result depends
+//! Forward and backward work on blocks of rows that fit the caches of one core, so a caller runs one block a task.
+//! The parameter gradient is divided by output units instead, each summed over the rows in order: no result depends
 //! on the number of threads.
 
 use rayon::prelude::*;
 
-use super::matmul::{View, matmul};
-use super::{Layer, MlpLayout};
+use super::MlpLayout;
+use super::panels::{Finish, Panels, WIDTH, outer, pack_rows, pack_transposed, product};
 
 /// Rows a task of [`Forward`].
-const ROWS: usize = 128;
-/// Output units a task of [`parameter_gradient`].
-const UNITS: usize = 64;
+const ROWS: usize = 64;
+
+/// The weights of a network in the order the products read them; made anew when the parameters have changed.
+#[derive(Clone, Debug)]
+pub struct PackedWeights {
+    /// `W^T`, `[in, out]`, one a layer: for the way forward.
+    forward: Vec<Panels>,
+    /// `W`, `[out, in]`, one a layer but the first: for the way back.
+    backward: Vec<Panels>,
+}
+
+impl PackedWeights {
+    /// Room for the weights of `layout`; with `backward`, for the way back as well.
+    #[must_use]
+    pub fn new(layout: &MlpLayout, backward: bool) -> Self {
+        let layers = layout.layers();
+        let back = if backward { &layers[1..] } else { &[] };
+        Self {
+            forward: layers.iter().map(|l| Panels::new(l.n_in, l.n_out)).collect(),
+            backward: back.iter().map(|l| Panels::new(l.n_out, l.n_in)).collect(),
+        }
+    }
+
+    /// Reads the weights out of the flat `parameters`, on the current thread pool.
+    ///
+    /// # Panics
+    /// When `parameters` is not of the layout's length.
+    pub fn pack(&mut self, layout: &MlpLayout, parameters: &[f32]) {
+        assert_eq!(parameters.len(), layout.len(), "parameters of this layout");
+        let layers = layout.layers();
+        let mut tasks = Vec::new();
+        for (layer, panels) in layers.iter().zip(&mut self.forward) {
+            tasks.extend(panels.panels_mut().map(|(p, panel)| (layer, false, p, panel)));
+        }
+        for (layer, panels) in layers[1..].iter().zip(&mut self.backward) {
+            tasks.extend(panels.panels_mut().map(|(p, panel)| (layer, true, p, panel)));
+        }
+        tasks.par_iter_mut().for_each(|(layer, back, p, panel)| {
+            let weight = layer.weight(parameters);
+            if *back {
+                pack_rows(panel, *p, weight, layer.n_in);
+            } else {
+                pack_transposed(panel, *p, weight, layer.n_in);
+            }
+        });
+    }
+}
 
 /// What a forward pass leaves for the backward pass, for up to `rows` rows.
 #[derive(Clone, Debug)]
 pub struct Activations {
-    /// f32 `[rows, units]`, row-major, one a hidden layer, after relu.
-    pub hidden: Vec<Vec<f32>>,
-    /// f32 `[rows, head outputs]`: Q, or value then advantages.
-    pub head: Vec<f32>,
+    /// `[rows, state_dim]`.
+    x: Panels,
+    /// `[rows, units]`, one a hidden layer, after relu.
+    hidden: Vec<Panels>,
+    /// `[rows, head outputs]`: Q, or value then advantages.
+    head: Panels,
 }
 
 impl Activations {
@@ -28,130 +74,137 @@ impl Activations {
     #[must_use]
     pub fn new(layout: &MlpLayout, rows: usize) -> Self {
         Self {
-            hidden: layout.shape().hidden.iter().map(|units| vec![0.0; rows * units]).collect(),
-            head: vec![0.0; rows * layout.head().n_out],
+            x: Panels::new(rows, layout.shape().state_dim),
+            hidden: layout.shape().hidden.iter().map(|&units| Panels::new(rows, units)).collect(),
+            head: Panels::new(rows, layout.head().n_out),
+        }
+    }
+
+    /// Puts states, f32 `[n, state_dim]`, into rows `first..first + n`.
+    ///
+    /// # Panics
+    /// When the rows are not there.
+    pub fn set_states(&mut self, first: usize, states: &[f32]) {
+        self.x.write_rows(first, states);
+    }
+
+    /// Q-values of rows `first..`, as many as `q`, f32 `[n, n_outputs]`, has room for: the head's outputs, or their
+    /// dueling combination.
+    ///
+    /// # Panics
+    /// When the rows are not there.
+    pub fn q_values(&self, layout: &MlpLayout, first: usize, q: &mut [f32]) {
+        let mut row = vec![0.0; layout.head().n_out];
+        for (r, q) in q.chunks_exact_mut(layout.n_outputs()).enumerate() {
+            self.head.read_row(first + r, &mut row);
+            q_from_head(layout, &row, q);
         }
     }
 }
 
 /// Gradients of the loss with respect to each layer's outputs before relu, for up to `rows` rows.
-pub type Deltas = Activations;
-
-/// Runs the network on `rows` rows of `x`, f32 `[rows, state_dim]`, and fills the first `rows` rows of `acts`.
-///
-/// # Panics
-/// When a slice does not fit.
-pub fn forward(layout: &MlpLayout, parameters: &[f32], x: &[f32], rows: usize, acts: &mut Activations) {
-    let (head, hidden) = layout.layers().split_last().expect("a layout has a head");
-    for (l, layer) in hidden.iter().enumerate() {
-        let (before, out) = acts.hidden.split_at_mut(l);
-        let input = before.last().map_or(x, |h| h.as_slice());
-        let out = &mut out[0][..rows * layer.n_out];
-        linear(layer, parameters, input, rows, out);
-        for value in out {
-            *value = if *value < 0.0 { 0.0 } else { *value };
-        }
-    }
-    let input = acts.hidden.last().map_or(x, |h| h.as_slice());
-    linear(head, parameters, input, rows, &mut acts.head[..rows * head.n_out]);
+#[derive(Clone, Debug)]
+pub struct Deltas {
+    hidden: Vec<Panels>,
+    head: Panels,
 }
 
-/// `out = x W^T + b`.
-fn linear(layer: &Layer, parameters: &[f32], x: &[f32], rows: usize, out: &mut [f32]) {
-    let bias = layer.bias(parameters);
-    for row in out.chunks_exact_mut(layer.n_out) {
-        row.copy_from_slice(bias);
+impl Deltas {
+    /// Zeroed buffers for up to `rows` rows.
+    #[must_use]
+    pub fn new(layout: &MlpLayout, rows: usize) -> Self {
+        let Activations { hidden, head, .. } = Activations::new(layout, rows);
+        Self { hidden, head }
     }
-    let x = View::row_major(x, rows, layer.n_in, layer.n_in);
-    let w = View::row_major(layer.weight(parameters), layer.n_out, layer.n_in, layer.n_in);
-    matmul(out, x, w.transposed(), true);
-}
 
-/// Q-values of the head layer's outputs: a copy, or the dueling combination.
-///
-/// `head`: f32 `[rows, head outputs]`. `q`: f32 `[rows, n_outputs]`.
-///
-/// # Panics
-/// When `head` holds fewer rows than `q`.
-pub fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
-    let width = layout.n_outputs();
-    if !layout.shape().dueling {
-        q.copy_from_slice(&head[..q.len()]);
-        return;
-    }
-    for (q, head) in q.chunks_exact_mut(width).zip(head.chunks_exact(width + 1)) {
-        let (value, advantages) = (head[0], &head[1..]);
-        let mut start = 0;
-        for &len in layout.shape().head.branches() {
-            let branch = start..start + len;
-            let mean = advantages[branch.clone()].iter().sum::<f32>() / len as f32;
-            for (q, a) in q[branch.clone()].iter_mut().zip(&advantages[branch]) {
-                *q = value + (a - mean);
-            }
-            start += len;
+    /// Puts the gradient with respect to Q, f32 `[n, n_outputs]`, into the first `n` rows.
+    ///
+    /// # Panics
+    /// When the rows are not there.
+    pub fn set_q_gradient(&mut self, layout: &MlpLayout, dq: &[f32]) {
+        let mut row = vec![0.0; layout.head().n_out];
+        for (r, dq) in dq.chunks_exact(layout.n_outputs()).enumerate() {
+            head_gradient(layout, dq, &mut row);
+            self.head.write_rows(r, &row);
         }
     }
 }
 
-/// Gradient with respect to the head layer's outputs from that with respect to Q: a copy, or the dueling transpose
-/// (value: the row's sum; advantages: each branch minus its mean).
+/// Runs the network on the first `rows` rows of the states in `acts`.
 ///
 /// # Panics
-/// When `dhead` holds fewer rows than `dq`.
-pub fn head_gradient(layout: &MlpLayout, dq: &[f32], dhead: &mut [f32]) {
-    let width = layout.n_outputs();
-    if !layout.shape().dueling {
-        dhead[..dq.len()].copy_from_slice(dq);
-        return;
-    }
-    for (dq, dhead) in dq.chunks_exact(width).zip(dhead.chunks_exact_mut(width + 1)) {
-        let mut total = 0.0;
-        let mut start = 0;
-        for &len in layout.shape().head.branches() {
-            let branch = start..start + len;
-            let sum = dq[branch.clone()].iter().sum::<f32>();
-            let mean = sum / len as f32;
-            for (d, g) in dhead[1..][branch.clone()].iter_mut().zip(&dq[branch]) {
-                *d = g - mean;
-            }
-            total += sum;
-            start += len;
-        }
-        dhead[0] = total;
-    }
-}
-
-/// Carries `deltas.head` back to every hidden layer: fills the first `rows` rows of `deltas.hidden`.
-///
-/// # Panics
-/// When a buffer holds fewer rows.
-pub fn backward(
+/// When the buffers are of another layout or hold fewer rows.
+pub fn forward(
     layout: &MlpLayout,
     parameters: &[f32],
-    acts: &Activations,
+    weights: &PackedWeights,
     rows: usize,
-    deltas: &mut Deltas,
+    acts: &mut Activations,
 ) {
-    for l in (0..layout.shape().hidden.len()).rev() {
-        let above = &layout.layers()[l + 1];
+    let last = layout.layers().len() - 1;
+    for (l, layer) in layout.layers().iter().enumerate() {
+        let (before, after) = acts.hidden.split_at_mut(l);
+        let input = before.last().unwrap_or(&acts.x);
+        let out = if l == last { &mut acts.head } else { &mut after[0] };
+        let finish = if l == last { Finish::Keep } else { Finish::Relu };
+        product(out, rows, input, &weights.forward[l], Some(layer.bias(parameters)), finish);
+    }
+}
+
+/// Carries the head's gradient in `deltas` back to every hidden layer, over the first `rows` rows.
+///
+/// # Panics
+/// When the buffers are of another layout, hold fewer rows, or the weights were packed without the way back.
+pub fn backward(weights: &PackedWeights, acts: &Activations, rows: usize, deltas: &mut Deltas) {
+    for l in (0..acts.hidden.len()).rev() {
         let (out, later) = deltas.hidden.split_at_mut(l + 1);
         let from = later.first().unwrap_or(&deltas.head);
-        let out = &mut out[l][..rows * above.n_in];
-        let dy = View::row_major(from, rows, above.n_out, above.n_out);
-        let w = View::row_major(above.weight(parameters), above.n_out, above.n_in, above.n_in);
-        matmul(out, dy, w, false);
-        // The derivative of relu; an output of exactly 0 has none, as in PyTorch.
-        for (d, &h) in out.iter_mut().zip(&acts.hidden[l]) {
-            *d = if h <= 0.0 { 0.0 } else { *d };
-        }
+        product(&mut out[l], rows, from, &weights.backward[l], None, Finish::Mask(&acts.hidden[l]));
     }
+}
+
+/// `q`, f32 `[n_outputs]`, of one row of head outputs.
+fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
+    if !layout.shape().dueling {
+        q.copy_from_slice(head);
+        return;
+    }
+    let (value, advantages) = (head[0], &head[1..]);
+    let mut start = 0;
+    for &len in layout.shape().head.branches() {
+        let branch = start..start + len;
+        let mean = advantages[branch.clone()].iter().sum::<f32>() / len as f32;
+        for (q, a) in q[branch.clone()].iter_mut().zip(&advantages[branch]) {
+            *q = value + (a - mean);
+        }
+        start += len;
+    }
+}
+
+/// The transpose of [`q_from_head`]: value takes the row's sum, advantages each branch minus its mean.
+fn head_gradient(layout: &MlpLayout, dq: &[f32], dhead: &mut [f32]) {
+    if !layout.shape().dueling {
+        dhead.copy_from_slice(dq);
+        return;
+    }
+    let mut total = 0.0;
+    let mut start = 0;
+    for &len in layout.shape().head.branches() {
+        let branch = start..start + len;
+        let sum = dq[branch.clone()].iter().sum::<f32>();
+        let mean = sum / len as f32;
+        for (d, g) in dhead[1..][branch.clone()].iter_mut().zip(&dq[branch]) {
+            *d = g - mean;
+        }
+        total += sum;
+        start += len;
+    }
+    dhead[0] = total;
 }
 
 /// One block of rows that contributes to a parameter gradient.
 #[derive(Clone, Copy, Debug)]
 pub struct GradientPart<'a> {
-    /// f32 `[rows, state_dim]`.
-    pub x: &'a [f32],
     /// What [`forward`] left.
     pub acts: &'a Activations,
     /// What [`backward`] left.
@@ -160,8 +213,8 @@ pub struct GradientPart<'a> {
     pub rows: usize,
 }
 
-/// Gradient with respect to the parameters, summed over the parts in order: written, or added when `accumulate`.
-/// Runs on the current thread pool.
+/// Gradient with respect to the parameters, summed over the rows of the parts in order: written, or added when
+/// `accumulate`. Runs on the current thread pool.
 ///
 /// # Panics
 /// When `gradient` is not of the layout's length.
@@ -172,47 +225,32 @@ pub fn parameter_gradient(
     accumulate: bool,
 ) {
     assert_eq!(gradient.len(), layout.len(), "one gradient for each parameter");
-    let mut slabs = Vec::with_capacity(layout.layers().iter().map(|l| l.n_out.div_ceil(UNITS)).sum());
+    let mut slabs = Vec::with_capacity(layout.layers().iter().map(|l| l.n_out.div_ceil(WIDTH)).sum());
     let mut rest = gradient;
     for (l, layer) in layout.layers().iter().enumerate() {
         let (weight, tail) = rest.split_at_mut(layer.n_out * layer.n_in);
         let (bias, tail) = tail.split_at_mut(layer.n_out);
         rest = tail;
-        for (s, (weight, bias)) in
-            weight.chunks_mut(UNITS * layer.n_in).zip(bias.chunks_mut(UNITS)).enumerate()
-        {
-            slabs.push(Slab { l, first: s * UNITS, weight, bias });
-        }
+        let units = weight.chunks_mut(WIDTH * layer.n_in).zip(bias.chunks_mut(WIDTH));
+        slabs.extend(units.enumerate().map(|(p, (weight, bias))| Slab { l, p, weight, bias }));
     }
-    slabs.par_iter_mut().with_max_len(1).for_each(|slab| slab.fill(layout, parts, accumulate));
+    slabs.par_iter_mut().for_each(|slab| slab.fill(parts, accumulate));
 }
 
-/// The gradient of some output units of one layer.
+/// The gradient of sixteen output units of one layer.
 struct Slab<'a> {
     l: usize,
-    first: usize,
+    p: usize,
     weight: &'a mut [f32],
     bias: &'a mut [f32],
 }
 
 impl Slab<'_> {
-    fn fill(&mut self, layout: &MlpLayout, parts: &[GradientPart<'_>], accumulate: bool) {
-        let layer = layout.layers()[self.l];
-        let units = self.bias.len();
-        if !accumulate {
-            self.bias.fill(0.0);
-        }
-        for (p, part) in parts.iter().enumerate() {
-            let deltas = part.deltas.hidden.get(self.l).unwrap_or(&part.deltas.head);
-            let input = if self.l == 0 { part.x } else { part.acts.hidden[self.l - 1].as_slice() };
-            let dy = View::row_major(&deltas[self.first..], part.rows, units, layer.n_out);
-            let x = View::row_major(input, part.rows, layer.n_in, layer.n_in);
-            matmul(self.weight, dy.transposed(), x, accumulate || p > 0);
-            for row in deltas[..part.rows * layer.n_out].chunks_exact(layer.n_out) {
-                for (b, d) in self.bias.iter_mut().zip(&row[self.first..]) {
-                    *b += d;
-                }
-            }
+    fn fill(&mut self, parts: &[GradientPart<'_>], accumulate: bool) {
+        for (i, part) in parts.iter().enumerate() {
+            let d = part.deltas.hidden.get(self.l).unwrap_or(&part.deltas.head);
+            let x = if self.l == 0 { &part.acts.x } else { &part.acts.hidden[self.l - 1] };
+            outer(self.weight, self.bias, self.p, d, x, part.rows, accumulate || i > 0);
         }
     }
 }
@@ -220,45 +258,51 @@ impl Slab<'_> {
 /// Forward passes without a graph, for acting and evaluation; keeps its buffers between calls.
 #[derive(Clone, Debug, Default)]
 pub struct Forward {
-    scratch: Vec<Activations>,
+    blocks: Vec<Activations>,
 }
 
 impl Forward {
-    /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`. Blocks of 128 rows run on the
-    /// current thread pool; a smaller batch runs here.
+    /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`. Blocks of 64 rows run on the
+    /// current thread pool; a smaller batch runs here. A row's result does not depend on the batch around it.
     ///
     /// # Panics
     /// When the slices do not fit each other.
-    pub fn q_values(&mut self, layout: &MlpLayout, parameters: &[f32], states: &[f32], q: &mut [f32]) {
+    pub fn q_values(
+        &mut self,
+        layout: &MlpLayout,
+        parameters: &[f32],
+        weights: &PackedWeights,
+        states: &[f32],
+        q: &mut [f32],
+    ) {
         let (state_dim, width) = (layout.shape().state_dim, layout.n_outputs());
         let rows = q.len() / width;
-        assert!(
-            q.len() == rows * width && states.len() == rows * state_dim,
-            "states and q must have one row each"
-        );
-        let blocks = rows.div_ceil(ROWS);
-        while self.scratch.len() < blocks {
-            self.scratch.push(Activations::new(layout, ROWS.min(rows)));
-        }
-        let fits = |acts: &Activations, rows: usize| acts.head.len() >= rows * layout.head().n_out;
-        let run = |acts: &mut Activations, x: &[f32], q: &mut [f32]| {
+        assert!(q.len() == rows * width && states.len() == rows * state_dim, "one row of q for each state");
+        let n_blocks = rows.div_ceil(ROWS);
+        self.blocks.resize_with(n_blocks.max(self.blocks.len()), || Activations::new(layout, 0));
+        let run = |acts: &mut Activations, states: &[f32], q: &mut [f32]| {
             let rows = q.len() / width;
-            if !fits(acts, rows) {
-                *acts = Activations::new(layout, ROWS);
+            if acts.head.rows() < rows {
+                *acts = Activations::new(layout, rows);
             }
-            forward(layout, parameters, x, rows, acts);
-            q_from_head(layout, &acts.head, q);
+            acts.set_states(0, states);
+            forward(layout, parameters, weights, rows, acts);
+            acts.q_values(layout, 0, q);
         };
-        if blocks <= 1 {
-            if let Some(acts) = self.scratch.first_mut() {
-                run(acts, states, q);
-            }
-            return;
+        match &mut self.blocks[..n_blocks] {
+            [] => {}
+            [block] => run(block, states, q),
+            blocks => blocks
+                .par_iter_mut()
+                .with_max_len(1)
+                .zip(states.par_chunks(ROWS * state_dim))
+                .zip(q.par_chunks_mut(ROWS * width))
+                .for_each(|((acts, states), q)| run(acts, states, q)),
         }
-        self.scratch
-            .par_iter_mut()
-            .zip(states.par_chunks(ROWS * state_dim))
-            .zip(q.par_chunks_mut(ROWS * width))
-            .for_each(|((acts, x), q)| run(acts, x, q));
     }
+}
+
+#[cfg(test)]
+pub(super) mod head {
+    pub(in super::super) use super::{head_gradient, q_from_head};
 }

@@ -24,12 +24,11 @@
 
 mod cpu;
 mod layout;
-mod matmul;
+mod panels;
 #[cfg(test)]
 mod tests;
 
 pub use cpu::{
-    Activations, Deltas, Forward, GradientPart, backward, forward, head_gradient, parameter_gradient,
-    q_from_head,
+    Activations, Deltas, Forward, GradientPart, PackedWeights, backward, forward, parameter_gradient,
 };
 pub use layout::{Layer, MlpLayout, MlpShape, Parameter};

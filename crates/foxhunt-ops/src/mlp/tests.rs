@@ -1,5 +1,6 @@
 use foxhunt_core::Head;
 
+use super::cpu::head::q_from_head as row_q;
 use super::*;
 
 fn shape(hidden: &[usize], head: Head, dueling: bool) -> MlpShape {
@@ -8,6 +9,20 @@ fn shape(hidden: &[usize], head: Head, dueling: bool) -> MlpShape {
 
 fn values(n: usize, salt: usize) -> Vec<f32> {
     (0..n).map(|i| (((i * 7919 + salt * 104_729) % 2001) as f32 / 1000.0) - 1.0).collect()
+}
+
+fn q_values(layout: &MlpLayout, w: &[f32], x: &[f32]) -> Vec<f32> {
+    let mut q = vec![0.0; x.len() / layout.shape().state_dim * layout.n_outputs()];
+    let mut weights = PackedWeights::new(layout, false);
+    weights.pack(layout, w);
+    Forward::default().q_values(layout, w, &weights, x, &mut q);
+    q
+}
+
+fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
+    for (head, q) in head.chunks_exact(layout.head().n_out).zip(q.chunks_exact_mut(layout.n_outputs())) {
+        row_q(layout, head, q);
+    }
 }
 
 /// The network in f64, one row, straight from the module's formulas.
@@ -92,8 +107,7 @@ fn forward_equals_the_formula_for_every_head_and_size() {
                 let w64: Vec<f64> = w.iter().map(|&v| f64::from(v)).collect();
                 for rows in [1, 31, 32, 33, 127, 128, 129, 257] {
                     let x = values(rows * 7, rows);
-                    let mut q = vec![0.0; rows * layout.n_outputs()];
-                    Forward::default().q_values(&layout, &w, &x, &mut q);
+                    let q = q_values(&layout, &w, &x);
                     for row in [0, rows / 2, rows - 1] {
                         let x64: Vec<f64> = x[row * 7..row * 7 + 7].iter().map(|&v| f64::from(v)).collect();
                         let want = reference(&layout, &w64, &x64);
@@ -134,14 +148,13 @@ fn dueling_centres_each_row_by_itself() {
     let layout = MlpLayout::new(shape(&[33, 17], Head::Branching, true));
     let w = layout.init(3);
     let mut x = values(64 * 7, 1);
-    let (mut a, mut b) = (vec![0.0; 64 * 11], vec![0.0; 64 * 11]);
-    Forward::default().q_values(&layout, &w, &x, &mut a);
+    let a = q_values(&layout, &w, &x);
     for (i, v) in x.iter_mut().enumerate() {
         if i / 7 != 20 {
             *v = -3.0 * *v + 1.0;
         }
     }
-    Forward::default().q_values(&layout, &w, &x, &mut b);
+    let b = q_values(&layout, &w, &x);
     assert_eq!(a[20 * 11..21 * 11], b[20 * 11..21 * 11]);
     assert_ne!(a[..11], b[..11]);
 }
@@ -164,8 +177,7 @@ fn relu_does_not_hide_a_nan() {
         let w = layout.init(1);
         let mut x = values(7, 1);
         x[0] = f32::NAN;
-        let mut q = vec![0.0; layout.n_outputs()];
-        Forward::default().q_values(&layout, &w, &x, &mut q);
+        let q = q_values(&layout, &w, &x);
         assert!(q.iter().all(|v| v.is_nan()), "{q:?}");
     }
 }
@@ -181,13 +193,16 @@ fn gradients_equal_finite_differences() {
             let x = values(rows * 7, 3);
             let dq = values(rows * layout.n_outputs(), 4);
 
-            let mut acts = Activations::new(&layout, rows);
-            forward(&layout, &w, &x, rows, &mut acts);
-            let mut deltas = Deltas::new(&layout, rows);
-            head_gradient(&layout, &dq, &mut deltas.head);
-            backward(&layout, &w, &acts, rows, &mut deltas);
+            let mut weights = PackedWeights::new(&layout, true);
+            weights.pack(&layout, &w);
+            let mut acts = Activations::new(&layout, rows + 2);
+            acts.set_states(0, &x);
+            forward(&layout, &w, &weights, rows, &mut acts);
+            let mut deltas = Deltas::new(&layout, rows + 1);
+            deltas.set_q_gradient(&layout, &dq);
+            backward(&weights, &acts, rows, &mut deltas);
             let mut gradient = vec![0.0; layout.len()];
-            let part = GradientPart { x: &x, acts: &acts, deltas: &deltas, rows };
+            let part = GradientPart { acts: &acts, deltas: &deltas, rows };
             parameter_gradient(&layout, &[part], &mut gradient, false);
 
             let objective = |w: &[f64]| -> f64 {
@@ -222,5 +237,18 @@ fn gradients_equal_finite_differences() {
                 assert!((added[i] - 2.0 * gradient[i]).abs() < 2e-5);
             }
         }
+    }
+}
+
+/// A row's Q-values are the same bits alone, in a small batch and in a large one, and at any place in it.
+#[test]
+fn a_row_does_not_depend_on_its_batch() {
+    let layout = MlpLayout::new(shape(&[37, 20], Head::Factored, true));
+    let w = layout.init(4);
+    let x = values(200 * 7, 2);
+    let all = q_values(&layout, &w, &x);
+    for rows in 1..=20 {
+        let first = 200 - rows;
+        assert_eq!(q_values(&layout, &w, &x[first * 7..]), all[first * 45..], "{rows} rows");
     }
 }

@@ -3,9 +3,7 @@
 //! A block touches nothing outside itself, so blocks run in parallel; their size does not depend on the number of
 //! threads, so neither does any result.
 
-use foxhunt_ops::mlp::{
-    Activations, Deltas, GradientPart, MlpLayout, backward, forward, head_gradient, q_from_head,
-};
+use foxhunt_ops::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
 use foxhunt_ops::td_loss::{TdLossInput, TdLossParams, TdLossSums, td_loss};
 
 use super::update::Batch;
@@ -16,8 +14,7 @@ pub(super) const ROWS: usize = 64;
 /// Buffers and results of up to [`ROWS`] rows.
 pub(super) struct Block {
     rows: usize,
-    /// States, then next states, f32 `[2 rows, state_dim]`: the online network runs on both at once.
-    x: Vec<f32>,
+    /// Online network on the states, then on the next states: one pass over its weights serves both.
     acts: Activations,
     target_acts: Activations,
     q: Vec<f32>,
@@ -33,7 +30,6 @@ impl Block {
         let width = layout.n_outputs();
         Self {
             rows: 0,
-            x: vec![0.0; 2 * ROWS * layout.shape().state_dim],
             acts: Activations::new(layout, 2 * ROWS),
             target_acts: Activations::new(layout, ROWS),
             q: vec![0.0; 2 * ROWS * width],
@@ -45,12 +41,12 @@ impl Block {
         }
     }
 
-    /// Runs rows `first..first + rows` of `batch`.
+    /// Runs rows `first..first + ROWS` of `batch`, as far as there are any.
     pub(super) fn run(
         &mut self,
         layout: &MlpLayout,
-        online: &[f32],
-        target: &[f32],
+        online: (&[f32], &PackedWeights),
+        target: (&[f32], &PackedWeights),
         params: &TdLossParams,
         batch: &Batch<'_>,
         first: usize,
@@ -59,16 +55,16 @@ impl Block {
         let (state_dim, width) = (layout.shape().state_dim, layout.n_outputs());
         self.rows = rows;
         let states = first * state_dim..(first + rows) * state_dim;
-        let (x, rest) = self.x.split_at_mut(rows * state_dim);
-        let x_next = &mut rest[..rows * state_dim];
-        x.copy_from_slice(&batch.states[states.clone()]);
-        x_next.copy_from_slice(&batch.next_states[states]);
+        let next_states = &batch.next_states[states.clone()];
 
-        forward(layout, target, x_next, rows, &mut self.target_acts);
-        q_from_head(layout, &self.target_acts.head, &mut self.q_target[..rows * width]);
+        self.target_acts.set_states(0, next_states);
+        forward(layout, target.0, target.1, rows, &mut self.target_acts);
+        self.target_acts.q_values(layout, 0, &mut self.q_target[..rows * width]);
+        self.acts.set_states(0, &batch.states[states]);
+        self.acts.set_states(rows, next_states);
         let online_rows = if params.double { 2 * rows } else { rows };
-        forward(layout, online, &self.x, online_rows, &mut self.acts);
-        q_from_head(layout, &self.acts.head, &mut self.q[..online_rows * width]);
+        forward(layout, online.0, online.1, online_rows, &mut self.acts);
+        self.acts.q_values(layout, 0, &mut self.q[..online_rows * width]);
 
         let (q, q_next) = self.q.split_at(rows * width);
         let of = first..first + rows;
@@ -84,8 +80,8 @@ impl Block {
         };
         let dq = &mut self.dq[..rows * width];
         self.sums = td_loss(params, &input, dq, &mut self.td[..rows]);
-        head_gradient(layout, dq, &mut self.deltas.head);
-        backward(layout, online, &self.acts, rows, &mut self.deltas);
+        self.deltas.set_q_gradient(layout, dq);
+        backward(online.1, &self.acts, rows, &mut self.deltas);
     }
 
     pub(super) fn td(&self) -> &[f32] {
@@ -97,6 +93,6 @@ impl Block {
     }
 
     pub(super) fn gradient_part(&self) -> GradientPart<'_> {
-        GradientPart { x: &self.x, acts: &self.acts, deltas: &self.deltas, rows: self.rows }
+        GradientPart { acts: &self.acts, deltas: &self.deltas, rows: self.rows }
     }
 }

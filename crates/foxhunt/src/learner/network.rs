@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use candle_core::{Device, Tensor};
 use foxhunt_core::settings::NetworkSettings;
-use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape};
+use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape, PackedWeights};
 
 use super::reference;
 use crate::MLError;
@@ -13,8 +13,11 @@ use crate::engine::{Array, ArrayData, Snapshot};
 /// A multi-layer perceptron over states; see [`foxhunt_ops::mlp`] for the arithmetic and the layout.
 #[derive(Clone, Debug)]
 pub struct QNetwork {
-    pub(super) layout: MlpLayout,
-    pub(super) parameters: Vec<f32>,
+    layout: MlpLayout,
+    parameters: Vec<f32>,
+    /// The parameters' weights as products read them; stale until [`QNetwork::packed`] when `fresh` is false.
+    weights: PackedWeights,
+    fresh: bool,
     forward: Forward,
 }
 
@@ -29,7 +32,7 @@ impl QNetwork {
             dueling: settings.dueling,
         });
         let parameters = layout.init(seed);
-        Self { layout, parameters, forward: Forward::default() }
+        Self::assemble(layout, parameters)
     }
 
     /// A network with the parameters of `snapshot`, named as [`QNetwork::write`] names them.
@@ -43,8 +46,25 @@ impl QNetwork {
         prefix: &str,
     ) -> Result<Self, MLError> {
         let mut network = Self::new(settings, state_dim, 0);
-        network.parameters = read_flat(&network.layout, snapshot, prefix)?;
+        *network.parameters_mut() = read_flat(&network.layout, snapshot, prefix)?;
         Ok(network)
+    }
+
+    /// A network of `layout` with the flat `parameters`, f32 `[layout.len()]`.
+    ///
+    /// # Errors
+    /// [`MLError::Shape`] for another number of parameters.
+    pub fn with_parameters(layout: MlpLayout, parameters: Vec<f32>) -> Result<Self, MLError> {
+        if parameters.len() != layout.len() {
+            let expected = format!("[{}]", layout.len());
+            return Err(MLError::Shape { what: "parameters", got: vec![parameters.len()], expected });
+        }
+        Ok(Self::assemble(layout, parameters))
+    }
+
+    fn assemble(layout: MlpLayout, parameters: Vec<f32>) -> Self {
+        let weights = PackedWeights::new(&layout, true);
+        Self { layout, parameters, weights, fresh: false, forward: Forward::default() }
     }
 
     /// Where each parameter lies.
@@ -57,6 +77,25 @@ impl QNetwork {
     #[must_use]
     pub fn parameters(&self) -> &[f32] {
         &self.parameters
+    }
+
+    /// The flat parameter array, to be changed.
+    pub(super) fn parameters_mut(&mut self) -> &mut Vec<f32> {
+        self.fresh = false;
+        &mut self.parameters
+    }
+
+    /// Packs the weights anew if the parameters have changed.
+    pub(super) fn pack(&mut self) {
+        if !self.fresh {
+            self.weights.pack(&self.layout, &self.parameters);
+            self.fresh = true;
+        }
+    }
+
+    /// Layout, parameters and weights; the weights are those of the last [`QNetwork::pack`].
+    pub(super) fn parts(&self) -> (&MlpLayout, &[f32], &PackedWeights) {
+        (&self.layout, &self.parameters, &self.weights)
     }
 
     /// Adds every parameter to `snapshot` as `{prefix}{name}`, for example `online.layer0.weight`.
@@ -79,7 +118,8 @@ impl QNetwork {
                 expected: format!("{state_dim} values for each of {} / {width} rows of Q-values", q.len()),
             });
         }
-        self.forward.q_values(&self.layout, &self.parameters, states, q);
+        self.pack();
+        self.forward.q_values(&self.layout, &self.parameters, &self.weights, states, q);
         Ok(())
     }
 

@@ -80,7 +80,7 @@ pub struct UpdateReport<'a> {
 /// Online network, target network, optimiser, and the rules of an update.
 pub struct Learner {
     network: QNetwork,
-    target: Vec<f32>,
+    target: QNetwork,
     m: Vec<f32>,
     v: Vec<f32>,
     adam_t: u64,
@@ -100,7 +100,7 @@ impl Learner {
         let network = QNetwork::new(&settings.network, state_dim, settings.run.seed);
         let n = network.layout().len();
         Self {
-            target: network.parameters().to_vec(),
+            target: network.clone(),
             m: vec![0.0; n],
             v: vec![0.0; n],
             adam_t: 0,
@@ -129,7 +129,7 @@ impl Learner {
     /// The target network's flat parameters.
     #[must_use]
     pub fn target(&self) -> &[f32] {
-        &self.target
+        self.target.parameters()
     }
 
     /// Counts of updates.
@@ -206,8 +206,8 @@ impl Learner {
     #[must_use]
     pub fn state(&self) -> LearnerState {
         LearnerState {
-            online: self.network.parameters.clone(),
-            target: self.target.clone(),
+            online: self.network.parameters().to_vec(),
+            target: self.target.parameters().to_vec(),
             m: self.m.clone(),
             v: self.v.clone(),
             adam_t: self.adam_t,
@@ -226,8 +226,8 @@ impl Learner {
                 return Err(MLError::Shape { what: "learner state", got, expected });
             }
         }
-        self.network.parameters.copy_from_slice(&state.online);
-        self.target.copy_from_slice(&state.target);
+        self.network.parameters_mut().copy_from_slice(&state.online);
+        self.target.parameters_mut().copy_from_slice(&state.target);
         self.m.copy_from_slice(&state.m);
         self.v.copy_from_slice(&state.v);
         self.adam_t = state.adam_t;
@@ -303,8 +303,9 @@ impl Learner {
 
     /// Fills gradient and TD errors; gives loss, gradient norm and mean |TD error|.
     fn gradients(&mut self, batches: &[Batch<'_>], rows_total: usize, step: u64) -> (f64, f64, f64) {
-        let layout = &self.network.layout;
-        let (online, target) = (&self.network.parameters, &self.target);
+        rayon::join(|| self.network.pack(), || self.target.pack());
+        let (layout, online, online_weights) = self.network.parts();
+        let (_, target, target_weights) = self.target.parts();
         let params = TdLossParams {
             head: layout.shape().head,
             double: self.settings.double,
@@ -320,7 +321,14 @@ impl Learner {
             }
             let blocks = &mut self.blocks[..n_blocks];
             blocks.par_iter_mut().with_max_len(1).enumerate().for_each(|(i, block)| {
-                block.run(layout, online, target, &params, batch, i * ROWS);
+                block.run(
+                    layout,
+                    (online, online_weights),
+                    (target, target_weights),
+                    &params,
+                    batch,
+                    i * ROWS,
+                );
             });
             for block in &*blocks {
                 self.td.extend_from_slice(block.td());
@@ -343,14 +351,13 @@ impl Learner {
         let params = AdamParams { beta1: s.adam_beta1, beta2: s.adam_beta2, epsilon: s.adam_epsilon };
         self.adam_t += 1;
         let scale = AdamScale::new(&params, self.adam_t, learning_rate, clip);
-        let online = &mut self.network.parameters;
-        adam_step(&scale, online, &mut self.m, &mut self.v, &self.gradient);
+        adam_step(&scale, self.network.parameters_mut(), &mut self.m, &mut self.v, &self.gradient);
         self.counts.updates += 1;
         self.counts.skipped_in_row = 0;
         if let TargetUpdate::Polyak { tau } = s.target {
-            polyak(&mut self.target, online, tau as f32);
+            polyak(self.target.parameters_mut(), self.network.parameters(), tau as f32);
         } else if hard_sync_due(s.target, self.counts.updates) {
-            hard_sync(&mut self.target, online);
+            hard_sync(self.target.parameters_mut(), self.network.parameters());
         }
     }
 
