@@ -135,7 +135,8 @@ fn a_backtest_is_the_environment() {
     let (market, window) = random_walk(500);
     let params = params();
     let last_decision = window.end - 2;
-    let policy = |bar: usize| if bar == last_decision { market_order(Exposure::Short) } else { busy(bar).unwrap() };
+    let policy =
+        |bar: usize| if bar == last_decision { market_order(Exposure::Short) } else { busy(bar).unwrap() };
     let record = backtest(&market, window.clone(), &params, &mut |_, bar| Ok(policy(bar))).unwrap();
     let mut state = EnvState::begin(&params, window.start as u32, window.end as u32 - 1, 0);
     let mut rewards = 0.0;

@@ -1,0 +1,35 @@
+//! What can go wrong in making a report.
+
+use std::path::PathBuf;
+
+/// Errors of the report crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The page template failed.
+    #[error("the report template failed: {0}")]
+    Template(#[from] minijinja::Error),
+    /// JSON could not be written.
+    #[error("the report cannot be written as json: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A window of the evaluation does not lie inside the bars given.
+    #[error("window {name} ({start}..{end}) does not lie inside the {bars} bars given")]
+    Window {
+        /// Name of the window.
+        name: String,
+        /// Its first bar.
+        start: usize,
+        /// Its end.
+        end: usize,
+        /// Bars given.
+        bars: usize,
+    },
+    /// A file operation failed.
+    #[error("cannot write {path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
