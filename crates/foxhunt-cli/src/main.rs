@@ -1,3 +1,52 @@
-//! The `foxhunt` command.
+//! The `foxhunt` command: what was typed, what it means, what runs. It only connects the parts.
 
-fn main() {}
+mod args;
+mod commands;
+mod console;
+mod data;
+mod exit;
+mod progress;
+mod report;
+mod resolve;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = EnvFilter::try_from_env("FOXHUNT_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+
+    let result = match &cli.command {
+        Command::Train(args) => commands::train::run(args),
+        Command::Resume(args) => commands::resume::run(args),
+        Command::Evaluate(args) => commands::evaluate::run(args),
+        Command::Inspect(args) => commands::inspect::run(args),
+        Command::Doctor => commands::doctor::run(),
+    };
+    let code = result.unwrap_or_else(|error| {
+        console::notice(&format!("error: {}", causes(&error)));
+        exit::code_of(&error)
+    });
+    exit::code(code)
+}
+
+/// The causes of an error in one line. Many of our errors tell their cause themselves, so a cause whose text is
+/// already there is left out.
+fn causes(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |mut text, cause| {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+        text
+    })
+}

@@ -1,0 +1,166 @@
+//! What was typed: the command line as clap sees it. Nothing here decides what it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use foxhunt_core::settings::{Device, Repair};
+
+/// Deep Q-learning for trading: bars in, a trained and honestly tested policy out.
+#[derive(Debug, Parser)]
+#[command(name = "foxhunt", version, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 ok, 1 the run failed, 2 wrong usage, 130/143 stopped by Ctrl-C/SIGTERM after saving."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train an agent, validate it while it learns, test it once at the end.
+    Train(TrainArgs),
+    /// Go on with a run that was stopped or killed.
+    Resume(ResumeArgs),
+    /// Backtest a trained policy on a bar file.
+    Evaluate(EvaluateArgs),
+    /// Show what is understood of a bar file.
+    Inspect(InspectArgs),
+    /// Show what this machine can run.
+    Doctor,
+}
+
+/// `foxhunt train`.
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    /// Bar file (CSV, .gz, .zst, Parquet, DBN); without it, the bundled year of hourly EUR/USD.
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+    /// Print the settings that would be used, as TOML, and stop.
+    #[arg(long)]
+    pub(crate) show_settings: bool,
+}
+
+/// Where settings come from: defaults, then the file, then flags.
+#[derive(Debug, Args)]
+pub(crate) struct SettingsArgs {
+    /// Settings file (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// One setting by its dotted key, for example `--set learner.batch=256`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub(crate) set: Vec<String>,
+    /// Seed of everything random (run.seed).
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// Which engine runs (run.device).
+    #[arg(long, value_enum)]
+    pub(crate) device: Option<DeviceArg>,
+    /// Epochs to train (training.epochs).
+    #[arg(long)]
+    pub(crate) epochs: Option<u64>,
+    /// Folder that run folders are made in (run.dir).
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+}
+
+/// How a bar file is read.
+#[derive(Debug, Args)]
+pub(crate) struct DataArgs {
+    /// The symbol to keep from a file that holds several (data.symbol).
+    #[arg(long)]
+    pub(crate) symbol: Option<String>,
+    /// IANA zone of time stamps without an offset (data.timezone).
+    #[arg(long, value_name = "ZONE")]
+    pub(crate) timezone: Option<String>,
+    /// Kinds of dirt to repair, comma-separated (data.repair).
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KINDS")]
+    pub(crate) repair: Option<Vec<RepairArg>>,
+    /// Read `1,5` as 1.5 (data.decimal_comma).
+    #[arg(long)]
+    pub(crate) decimal_comma: bool,
+}
+
+/// `foxhunt resume`.
+#[derive(Debug, Args)]
+pub(crate) struct ResumeArgs {
+    /// The run folder.
+    pub(crate) run: PathBuf,
+    /// The bar file the run was started with, if it has moved; other bars are refused.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// `foxhunt evaluate`.
+#[derive(Debug, Args)]
+pub(crate) struct EvaluateArgs {
+    /// The run folder, or a policy folder inside it.
+    pub(crate) run: PathBuf,
+    /// Bar file to test on.
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write report.html and report.json into this folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// `foxhunt inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Bar file; without it, the bundled sample.
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArgs,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// See [`Device`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum DeviceArg {
+    /// CUDA when there is a usable device, else the CPU.
+    Auto,
+    /// The CPU engine.
+    Cpu,
+    /// The CUDA engine, or an error.
+    Cuda,
+}
+
+impl From<DeviceArg> for Device {
+    fn from(arg: DeviceArg) -> Self {
+        match arg {
+            DeviceArg::Auto => Self::Auto,
+            DeviceArg::Cpu => Self::Cpu,
+            DeviceArg::Cuda => Self::Cuda,
+        }
+    }
+}
+
+/// See [`Repair`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum RepairArg {
+    /// Sort rows by time.
+    Unsorted,
+    /// Drop rows equal to another row in every column.
+    Duplicates,
+    /// Fill missing intervals inside a session with flat bars of zero volume.
+    Gaps,
+}
+
+impl From<RepairArg> for Repair {
+    fn from(arg: RepairArg) -> Self {
+        match arg {
+            RepairArg::Unsorted => Self::Unsorted,
+            RepairArg::Duplicates => Self::Duplicates,
+            RepairArg::Gaps => Self::Gaps,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `foxhunt evaluate`: a trained policy on a later file, same costs, same fills, nothing fitted again.
+
+use foxhunt::Policy;
+use foxhunt::evaluation::evaluate_windows;
+use foxhunt_market::{Market, Normalise};
+use foxhunt_ops::env_step::EnvParams;
+
+use super::finish::announce;
+use crate::args::EvaluateArgs;
+use crate::data::{DataNote, Source};
+use crate::report::{self, Subject};
+use crate::{console, exit, resolve};
+
+pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
+    let mut policy = Policy::load(&args.run)?;
+    let mut settings = policy.settings().clone();
+    // Repairs and symbol belong to the file trained on; the rest of the reading rules stays unless overridden.
+    settings.data.repair.clear();
+    settings.data.symbol = None;
+    resolve::apply_data(&mut settings.data, &args.data);
+    let source = Source::of(Some(&args.file));
+    let loaded = source.load(&settings.data)?;
+    announce(&source, &loaded.report);
+
+    let note = DataNote { source, report: loaded.report };
+    let normalise = Normalise::With(policy.normaliser().clone());
+    let market = Market::prepare(loaded.bars, &settings.execution, normalise)?;
+    let evaluation = evaluate_windows(
+        &market,
+        &[("file", market.first_bar..market.len())],
+        &EnvParams::new(&settings),
+        &settings.evaluation,
+        settings.run.seed,
+        &mut |state, bar| policy.act(&market, state, bar),
+    )?;
+
+    if args.json {
+        console::line(&serde_json::to_string(&evaluation)?);
+    } else {
+        console::line(&foxhunt_report::table::summary(&evaluation));
+    }
+    if let Some(folder) = &args.report {
+        std::fs::create_dir_all(folder)?;
+        let title = format!("{} on {}", args.run.display(), note.report.file);
+        let subject = Subject {
+            title: &title,
+            engine: "cpu",
+            settings: &settings,
+            bars: &market.bars,
+            note: &note,
+            evaluation: &evaluation,
+        };
+        report::write(folder, &subject, &[], &[])?;
+        console::notice(&format!("report {}", folder.join("report.html").display()));
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,75 @@
+//! What training commands share: the line about the data, the run itself, the table at its end.
+
+use anyhow::Context as _;
+use foxhunt::Trainer;
+use foxhunt::trainer::{StopReason, TrainOutcome};
+use foxhunt_market::DataReport;
+
+use crate::data::{DataNote, Source};
+use crate::report::{self, Subject};
+use crate::signals::Signals;
+use crate::{console, exit};
+
+/// One line about the bars.
+pub(super) fn announce(source: &Source, report: &DataReport) {
+    let name = match source {
+        Source::BundledSample => format!("bundled sample {}", report.file),
+        Source::File { path } => path.display().to_string(),
+    };
+    console::notice(&format!("{name}: {} bars, {} to {}", report.rows_kept, report.first, report.last));
+}
+
+/// Runs to the end, prints the table and writes the report; or saves on a signal and says how to go on.
+pub(super) fn train_and_report(
+    trainer: Trainer<'_>,
+    note: &DataNote,
+    signals: &Signals,
+) -> anyhow::Result<u8> {
+    let settings = trainer.settings().clone();
+    let market = trainer.prepared().market.clone();
+    let engine = trainer.engine_name();
+    let outcome = trainer.run()?;
+    let folder = outcome.run.folder();
+    if outcome.stop_reason == StopReason::Interrupted {
+        console::notice(&format!(
+            "stopped after {} epochs and saved; go on with: foxhunt resume {}",
+            outcome.epochs,
+            folder.display()
+        ));
+        return Ok(signals.exit_code());
+    }
+
+    let evaluation = outcome.evaluation.as_ref().context("a finished run has no evaluation")?;
+    console::line(&foxhunt_report::table::summary(evaluation));
+    let title = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    report::write(
+        folder,
+        &Subject { title: &title, engine, settings: &settings, bars: &market.bars, note, evaluation },
+        &report::training_points(&outcome.run.metrics())?,
+        &[told(&outcome)],
+    )?;
+    console::line(&format!(
+        "\npolicy  {}\nreport  {}",
+        outcome.run.policy().display(),
+        outcome.run.report_html().display()
+    ));
+    Ok(exit::OK)
+}
+
+/// How training ended, in a sentence.
+fn told(outcome: &TrainOutcome) -> String {
+    let why = match outcome.stop_reason {
+        StopReason::Completed => "after its last epoch",
+        StopReason::EarlyStop => "early, because validation made no further progress",
+        StopReason::AverageQ => "early, because the mean of max-Q stood still",
+        StopReason::Interrupted => "on request",
+    };
+    let best = outcome.best_validation.map_or_else(
+        || "No validation gave a best policy.".to_owned(),
+        |best| format!("The policy is the one of epoch {}, the best on validation.", best.epoch),
+    );
+    format!(
+        "Training ended {why}: {} epochs, {} env steps, {} updates. {best}",
+        outcome.epochs, outcome.env_steps, outcome.updates
+    )
+}

@@ -1,0 +1,9 @@
+//! One module a command. Each returns the exit code; an error is printed by `main`.
+
+pub(crate) mod doctor;
+pub(crate) mod evaluate;
+pub(crate) mod inspect;
+pub(crate) mod resume;
+pub(crate) mod train;
+
+mod finish;

@@ -1,0 +1,44 @@
+//! `foxhunt resume`: goes on with a run that was stopped or killed, to the same end.
+
+use std::fs;
+
+use anyhow::{Context as _, bail};
+use foxhunt::Trainer;
+use foxhunt::run_folder::RunPaths;
+use foxhunt_core::Settings;
+
+use super::finish;
+use crate::args::ResumeArgs;
+use crate::data::{DataNote, Source};
+use crate::progress::Progress;
+use crate::signals::Signals;
+
+pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
+    let paths = RunPaths::new(&args.run);
+    if !paths.folder().is_dir() {
+        bail!("{}: no such run folder", args.run.display());
+    }
+    let settings = read_settings(&paths)?;
+    let mut note = read_note(&paths)?;
+    if let Some(file) = &args.file {
+        note.source = Source::of(Some(file));
+    }
+    let loaded = note.source.load(&settings.data)?;
+    finish::announce(&note.source, &loaded.report);
+
+    let signals = Signals::install()?;
+    let trainer = Trainer::resume(&args.run, loaded.bars)?.observe(Progress::new()).stop_on(signals.clone());
+    finish::train_and_report(trainer, &note, &signals)
+}
+
+fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {
+    let path = paths.settings();
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Settings::from_toml(&text).with_context(|| format!("{}", path.display()))
+}
+
+fn read_note(paths: &RunPaths) -> anyhow::Result<DataNote> {
+    let path = paths.data_report();
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not a data report", path.display()))
+}

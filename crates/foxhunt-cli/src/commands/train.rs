@@ -1,0 +1,32 @@
+//! `foxhunt train`: bars in, a trained and tested policy out.
+
+use foxhunt::Trainer;
+use foxhunt_market::inspect;
+
+use super::finish;
+use crate::args::TrainArgs;
+use crate::data::{DataNote, Source};
+use crate::progress::Progress;
+use crate::signals::Signals;
+use crate::{console, exit, resolve};
+
+pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
+    let settings = resolve::settings(&args.settings)?;
+    if args.show_settings {
+        console::line(settings.to_toml()?.trim_end());
+        return Ok(exit::OK);
+    }
+    let source = Source::of(args.file.as_deref());
+    let loaded = source.load(&settings.data)?;
+    finish::announce(&source, &loaded.report);
+    for warning in inspect(&loaded).warnings {
+        console::notice(&format!("warning: {warning}"));
+    }
+
+    let signals = Signals::install()?;
+    let trainer = Trainer::new(&settings, loaded.bars)?.observe(Progress::new()).stop_on(signals.clone());
+    let run = trainer.run_folder();
+    let note = DataNote { source, report: loaded.report };
+    run.write_json(&run.paths().data_report(), &note)?;
+    finish::train_and_report(trainer, &note, &signals)
+}
