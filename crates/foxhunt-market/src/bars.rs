@@ -256,7 +256,10 @@ mod tests {
             refused(|a| *a = BarArrays::default()),
             MarketError::TooFewRows { need: 2, have: 0 }
         ));
-        assert_eq!(refused(|a| a.close[3] = f64::NAN).to_string(), "bar 3, column close: `NaN` is not finite");
+        assert_eq!(
+            refused(|a| a.close[3] = f64::NAN).to_string(),
+            "bar 3, column close: `NaN` is not finite"
+        );
     }
 
     #[test]

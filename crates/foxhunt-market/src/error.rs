@@ -238,7 +238,9 @@ pub enum MarketError {
         value: f64,
     },
     /// A spread that cannot be in price units.
-    #[error("{place}: spread {value} is more than a tenth of the price {price}; it must be in price units, not points")]
+    #[error(
+        "{place}: spread {value} is more than a tenth of the price {price}; it must be in price units, not points"
+    )]
     SpreadTooLarge {
         /// Where.
         place: Place,

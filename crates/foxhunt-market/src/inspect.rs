@@ -257,7 +257,9 @@ impl fmt::Display for Inspection {
                         jump.time, jump.from, jump.to
                     ),
                 )?,
-                None => line("", &format_args!("{} {change:+.1} % ({} to {})", jump.time, jump.from, jump.to))?,
+                None => {
+                    line("", &format_args!("{} {change:+.1} % ({} to {})", jump.time, jump.from, jump.to))?
+                }
             }
         }
         line("hash", &r.hash)?;

@@ -14,6 +14,12 @@ const WEEK_NS: i64 = 7 * 86_400_000_000_000;
 const DAY_NS: i64 = 86_400_000_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 const UNKNOWN_BREAK_NS: i64 = 4 * 3600 * SECOND_NS;
+
+/// Longest distance between two bars that is filled, whichever is longer.
+const FILLABLE_NS: i64 = 4 * 3600 * SECOND_NS;
+const FILLABLE_BARS: i64 = 5;
+
+/// Fewest weeks of the busiest slot from which opening hours are learnt.
 const MIN_WEEKS: u32 = 4;
 
 /// Missing intervals of a series.
@@ -95,7 +101,8 @@ impl Sessions {
         // Whole weeks are counted at once, so that a file with one stray row ages apart stays cheap.
         let per_week = i128::from(WEEK_NS) / bar;
         let open_slots = self.open.iter().filter(|open| **open).count() as u64;
-        let (weeks, rest) = if per_week == 0 { (0, 0) } else { (total as i128 / per_week, total as i128 % per_week) };
+        let (weeks, rest) =
+            if per_week == 0 { (0, 0) } else { (total as i128 / per_week, total as i128 % per_week) };
         let n_slots = self.open.len();
         let in_rest = (1..=rest)
             .filter(|&n| {
@@ -107,15 +114,17 @@ impl Sessions {
         Some(Stretch { missing: (weeks as u64).saturating_mul(open_slots) + in_rest, total })
     }
 
-    /// The gaps that lie inside a session: under a day, nothing but open slots, and bars shorter than a day.
-    /// Pairs of bar and number of missing bars behind it.
+    /// The gaps that lie inside a session: nothing but open slots, four hours or four bars at most, and bars shorter
+    /// than a day. A longer hole is a holiday or lost data, and no flat price is a fair guess for either. Pairs of bar
+    /// and number of missing bars behind it.
     pub(crate) fn fillable(&self, time: &[i64]) -> Vec<(usize, u64)> {
         if self.bar_ns >= DAY_NS {
             return Vec::new();
         }
+        let longest = FILLABLE_NS.max(self.bar_ns.saturating_mul(FILLABLE_BARS));
         let inside = |pair: &[i64]| {
             let stretch = self.stretch(pair[0], pair[1])?;
-            let short = i128::from(pair[1]) - i128::from(pair[0]) <= i128::from(DAY_NS);
+            let short = i128::from(pair[1]) - i128::from(pair[0]) <= i128::from(longest);
             (short && stretch.total > 0 && stretch.missing == stretch.total).then_some(stretch.total)
         };
         time.windows(2).enumerate().filter_map(|(bar, pair)| inside(pair).map(|total| (bar, total))).collect()

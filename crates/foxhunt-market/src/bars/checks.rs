@@ -71,11 +71,7 @@ impl Violation {
 
 /// Checks one bar: `prices` is open, high, low, close.
 #[inline]
-pub(crate) fn check_bar(
-    prices: [f64; 4],
-    volume: Option<f64>,
-    spread: Option<f64>,
-) -> Result<(), Violation> {
+pub(crate) fn check_bar(prices: [f64; 4], volume: Option<f64>, spread: Option<f64>) -> Result<(), Violation> {
     for (column, value) in PRICES.into_iter().zip(prices) {
         if !value.is_finite() {
             return Err(Violation::NotFinite(column, value));

@@ -174,12 +174,9 @@ impl Chunk {
         }
         let (a, b) = (&mut self.arrays, next.arrays);
         a.time.extend_from_slice(&b.time[skip..]);
-        for (mine, theirs) in [
-            (&mut a.open, &b.open),
-            (&mut a.high, &b.high),
-            (&mut a.low, &b.low),
-            (&mut a.close, &b.close),
-        ] {
+        for (mine, theirs) in
+            [(&mut a.open, &b.open), (&mut a.high, &b.high), (&mut a.low, &b.low), (&mut a.close, &b.close)]
+        {
             mine.extend_from_slice(&theirs[skip..]);
         }
         for (mine, theirs) in [(&mut a.volume, &b.volume), (&mut a.spread, &b.spread)] {
@@ -221,7 +218,13 @@ pub(super) fn repeats(
 ) -> Result<(), MarketError> {
     if let Some((column, value, first_value)) = bar.difference(first) {
         let place = file.place(row, file.layout.name_of(column));
-        return Err(MarketError::Conflict { place, time: time_text(bar.time), first_row, value, first_value });
+        return Err(MarketError::Conflict {
+            place,
+            time: time_text(bar.time),
+            first_row,
+            value,
+            first_value,
+        });
     }
     if file.order.drop_duplicates {
         return Ok(());

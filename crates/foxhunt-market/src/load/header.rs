@@ -120,13 +120,17 @@ impl Layout {
 
     /// The header-less layouts: Binance klines of 12 columns, and HistData bars of 6 behind `YYYYMMDD HHMMSS`.
     pub(super) fn headerless(first_line: &[&str]) -> Option<(Self, &'static str)> {
-        let numbers = |fields: &[&str]| fields.iter().all(|f| f.trim().parse::<f64>().is_ok_and(f64::is_finite));
+        let numbers =
+            |fields: &[&str]| fields.iter().all(|f| f.trim().parse::<f64>().is_ok_and(f64::is_finite));
         let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
         let klines = ["open_time", "open", "high", "low", "close", "volume", "close_time", "quote_volume"];
         let (names, what): (Vec<String>, _) = match first_line {
             [time, rest @ ..] if first_line.len() == 12 && digits(time.trim()) && numbers(rest) => {
                 let more = ["trades", "taker_base_volume", "taker_quote_volume", "ignore"];
-                (klines.iter().chain(&more).map(ToString::to_string).collect(), "Binance klines without header")
+                (
+                    klines.iter().chain(&more).map(ToString::to_string).collect(),
+                    "Binance klines without header",
+                )
             }
             [time, rest @ ..]
                 if first_line.len() == 6
@@ -215,10 +219,9 @@ impl Layout {
         for column in PRICES {
             map.insert(column.name().into(), self.name_of(column));
         }
-        for (column, there) in [
-            (Column::Volume, self.volume.is_some()),
-            (Column::Spread, self.spread != SpreadColumn::None),
-        ] {
+        for (column, there) in
+            [(Column::Volume, self.volume.is_some()), (Column::Spread, self.spread != SpreadColumn::None)]
+        {
             if there {
                 map.insert(column.name().into(), self.name_of(column));
             }
@@ -259,8 +262,11 @@ impl Finder<'_> {
         let mut found = [None; 4];
         for (slot, column) in found.iter_mut().zip(PRICES) {
             let name = column.name();
-            let wanted =
-                [format!("{prefix}{}", &name[..1]), format!("{prefix}{name}"), format!("{prefix}{name}_price")];
+            let wanted = [
+                format!("{prefix}{}", &name[..1]),
+                format!("{prefix}{name}"),
+                format!("{prefix}{name}_price"),
+            ];
             *slot = self.one(name, &wanted.each_ref().map(String::as_str))?;
         }
         Ok(found)

@@ -99,7 +99,8 @@ mod tests {
 
     #[test]
     fn numbers_are_exact() {
-        for text in ["1.05236", " 143539993.3 ", "+7", "5e-324", "1.7976931348623157e308", "-0.5", ".5", "3."] {
+        for text in ["1.05236", " 143539993.3 ", "+7", "5e-324", "1.7976931348623157e308", "-0.5", ".5", "3."]
+        {
             let want: f64 = text.trim().parse().unwrap();
             assert_eq!(parse_number(text.as_bytes(), false), Ok(want), "{text}");
         }
@@ -108,7 +109,8 @@ mod tests {
     /// Case G04: a decimal comma is read with the option only, and never guessed.
     #[test]
     fn case_g04_decimal_comma() {
-        for (text, want) in [("10,20", 10.2), ("4,5", 4.5), ("0,1", 0.1), ("-1,5", -1.5), ("7", 7.0), ("1.5", 1.5)]
+        for (text, want) in
+            [("10,20", 10.2), ("4,5", 4.5), ("0,1", 0.1), ("-1,5", -1.5), ("7", 7.0), ("1.5", 1.5)]
         {
             assert_eq!(parse_number(text.as_bytes(), true), Ok(want), "{text}");
         }

@@ -26,7 +26,19 @@ use columns::{Numbers, Texts, TimeSource, Times};
 /// Rows decoded at a time.
 const BATCH_ROWS: usize = 1 << 15;
 
+/// Reads a Parquet file. The decoder panics on some damaged files; that is an error like any other damage.
 pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
+    std::panic::catch_unwind(|| read_whole(request)).unwrap_or_else(|panic| {
+        let reason = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
+            (Some(text), _) => text.as_str(),
+            (None, Some(text)) => text,
+            (None, None) => "the decoder gave up",
+        };
+        Err(corrupt(request.path, 0, &reason))
+    })
+}
+
+fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let path = request.path;
     let file = open(path)?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -42,6 +54,7 @@ pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
         metadata.metadata().row_groups().iter().map(|g| u64::try_from(g.num_rows()).unwrap_or(0)).collect();
     let reader = Reader { context, metadata: &metadata, needed: layout.used() };
     reader.check_types()?;
+    reader.check_extents(file.metadata().map_or(0, |m| m.len()))?;
 
     // The first row settles how times are written and which symbol is meant.
     let Some(first_group) = group_rows.iter().position(|&rows| rows > 0) else {
@@ -80,7 +93,16 @@ pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
     for window in groups.chunks(at_once) {
         let parsed: Vec<Result<Group, MarketError>> = window
             .par_iter()
-            .map(|&group| reader.group(group, first_rows[group], group_rows[group], &times, &rule, request.decimal_comma))
+            .map(|&group| {
+                reader.group(
+                    group,
+                    first_rows[group],
+                    group_rows[group],
+                    &times,
+                    &rule,
+                    request.decimal_comma,
+                )
+            })
             .collect();
         for group in parsed {
             let group = group?;
@@ -155,6 +177,27 @@ impl Reader<'_> {
         }
     }
 
+    /// Refuses columns that the footer puts outside the file: the decoder would not survive them.
+    fn check_extents(&self, file_bytes: u64) -> Result<(), MarketError> {
+        for (index, group) in self.metadata.metadata().row_groups().iter().enumerate() {
+            let inside = group.num_rows() >= 0
+                && group.columns().iter().all(|column| {
+                    let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+                    let (Ok(start), Ok(length)) =
+                        (u64::try_from(start), u64::try_from(column.compressed_size()))
+                    else {
+                        return false;
+                    };
+                    column.data_page_offset() >= 0
+                        && start.checked_add(length).is_some_and(|end| end <= file_bytes)
+                });
+            if !inside {
+                return Err(self.group_error(index, &"the footer names bytes outside the file"));
+            }
+        }
+        Ok(())
+    }
+
     fn type_error(&self, column: usize, wanted: &'static str) -> MarketError {
         MarketError::ColumnType {
             path: self.context.path.into(),
@@ -199,8 +242,11 @@ impl Reader<'_> {
     ) -> Result<Group, MarketError> {
         // The row count of a damaged file can be anything, so no more than this is reserved on its word.
         let capacity = if rule.wanted.is_some() { 0 } else { rows.min(1 << 22) as usize };
-        let mut result =
-            Group { chunk: Chunk::new(self.context.layout, capacity), others: Symbols::default(), other_rows: 0 };
+        let mut result = Group {
+            chunk: Chunk::new(self.context.layout, capacity),
+            others: Symbols::default(),
+            other_rows: 0,
+        };
         let mut row = first_row;
         for batch in self.batches(group, BATCH_ROWS)? {
             let batch = batch.map_err(|e| self.group_error(group, &e))?;

@@ -95,7 +95,9 @@ impl Source {
         } else {
             source.reader = reader;
         }
-        if source.content == Content::Text && [&[0xff, 0xfe], &[0xfe, 0xff]].iter().any(|m| prefix.starts_with(*m)) {
+        if source.content == Content::Text
+            && [&[0xff, 0xfe], &[0xfe, 0xff]].iter().any(|m| prefix.starts_with(*m))
+        {
             return Err(unknown(path, "it is UTF-16 text; save it as UTF-8"));
         }
         Ok(source)
@@ -108,7 +110,8 @@ impl Source {
 
     /// As [`Source::damaged`], for when the source has been taken apart.
     pub(super) fn damage_report(&self, path: &Path) -> impl Fn(&io::Error) -> MarketError + Send + 'static {
-        let (path, compression, consumed) = (path.to_path_buf(), self.compression, Arc::clone(&self.consumed));
+        let (path, compression, consumed) =
+            (path.to_path_buf(), self.compression, Arc::clone(&self.consumed));
         move |error| read_error(&path, compression, &consumed, error)
     }
 }

@@ -78,7 +78,11 @@ impl SymbolRule {
         }
         if self.selected && kept == 0 {
             let symbol = self.wanted.clone().unwrap_or_default();
-            return Err(MarketError::UnknownSymbol { path: path.into(), symbol, found: others.into_names(None) });
+            return Err(MarketError::UnknownSymbol {
+                path: path.into(),
+                symbol,
+                found: others.into_names(None),
+            });
         }
         Ok(())
     }

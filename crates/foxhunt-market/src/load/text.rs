@@ -184,7 +184,9 @@ impl Opening {
         let mut lines = Lines::new(&block[bom..], terminator, 1);
         let mut told_separator = None;
         let (row, line) = loop {
-            let Some((row, line)) = lines.next() else { return Err(MarketError::NoRows { path: path.into() }) };
+            let Some((row, line)) = lines.next() else {
+                return Err(MarketError::NoRows { path: path.into() });
+            };
             if line.len() > MAX_LINE {
                 return Err(MarketError::LineTooLong { path: path.into(), row, limit: MAX_LINE });
             }
@@ -200,9 +202,8 @@ impl Opening {
         let mut first_error = None;
         for separator in candidates(line, told_separator) {
             let mut buffer = FieldBuffer::new(separator);
-            let fields = buffer
-                .split(line)
-                .ok_or_else(|| MarketError::UnclosedQuote { path: path.into(), row })?;
+            let fields =
+                buffer.split(line).ok_or_else(|| MarketError::UnclosedQuote { path: path.into(), row })?;
             let mut names = Vec::with_capacity(fields.len());
             for index in 0..fields.len() {
                 let Ok(name) = std::str::from_utf8(fields.get(index)) else {
@@ -223,7 +224,8 @@ impl Opening {
                     return Ok(Self { layout, separator, data_start: after, first_row: row + 1, what });
                 }
                 Err(error) => {
-                    let no_header = names.iter().all(|n| !n.starts_with(|c: char| c.is_alphabetic() || c == '<'));
+                    let no_header =
+                        names.iter().all(|n| !n.starts_with(|c: char| c.is_alphabetic() || c == '<'));
                     let error = if no_header && matches!(error, MarketError::MissingColumns { .. }) {
                         MarketError::NoHeader { path: path.into(), line: row::value_text(line) }
                     } else {

@@ -336,7 +336,8 @@ mod tests {
     #[test]
     fn case_g10_epoch_units() {
         let want = 1_772_452_800 * SECOND;
-        for text in ["1772452800", "1772452800000", "1772452800000000", "1772452800000000000", "1772452800.0"] {
+        for text in ["1772452800", "1772452800000", "1772452800000000", "1772452800000000000", "1772452800.0"]
+        {
             assert_eq!(read(text, "UTC"), Ok(want), "{text}");
         }
         assert_eq!(read("1772452800.25", "UTC"), Ok(want + SECOND / 4));
@@ -394,11 +395,31 @@ mod tests {
     #[test]
     fn times_that_do_not_exist_are_refused() {
         for text in [
-            "2017-02-29", "2017-13-01", "2017-00-10", "2017-01-32", "13/01/2017", "2017-01-01 24:00", "2017-01-01 12:60",
-            "2017-01-01 12:00:60", "2017-01-01 13:00 PM", "2017-01-01 0:30 AM", "2017-01-01 12", "2017-01-01T",
-            "2017-01-01 12:00 EST", "2017-01-01 12:00+25:00", "17-01-01", "01-02-2017", "1/2/17", "Jan 1 2017",
-            "2017-01-01 12:00:00.", "2017-01-01 12:00:00.1234567890", "2017-01/01", "3017-01-01", "",
-            "2017-01-01x", "\u{ff11}",
+            "2017-02-29",
+            "2017-13-01",
+            "2017-00-10",
+            "2017-01-32",
+            "13/01/2017",
+            "2017-01-01 24:00",
+            "2017-01-01 12:60",
+            "2017-01-01 12:00:60",
+            "2017-01-01 13:00 PM",
+            "2017-01-01 0:30 AM",
+            "2017-01-01 12",
+            "2017-01-01T",
+            "2017-01-01 12:00 EST",
+            "2017-01-01 12:00+25:00",
+            "17-01-01",
+            "01-02-2017",
+            "1/2/17",
+            "Jan 1 2017",
+            "2017-01-01 12:00:00.",
+            "2017-01-01 12:00:00.1234567890",
+            "2017-01/01",
+            "3017-01-01",
+            "",
+            "2017-01-01x",
+            "\u{ff11}",
         ] {
             assert!(read(text, "UTC").is_err(), "{text}: {:?}", read(text, "UTC"));
         }
@@ -422,9 +443,16 @@ mod tests {
         let after = read("2024-03-10T03:00", zone).unwrap();
         assert_eq!(after - before, 60 * SECOND);
         assert_eq!(read("2024-03-10T02:30", "UTC"), Ok(1_710_037_800 * SECOND));
-        assert_eq!(read("2024-03-10T02:30-05:00", zone), Ok(1_710_055_800 * SECOND), "an offset overrides the zone");
+        assert_eq!(
+            read("2024-03-10T02:30-05:00", zone),
+            Ok(1_710_055_800 * SECOND),
+            "an offset overrides the zone"
+        );
         // A date is the first instant of its day, also where that is not midnight.
         assert_eq!(read("2018-11-04", "America/Sao_Paulo"), Ok(1_541_300_400 * SECOND));
-        assert!(matches!(TimeReader::probe(b"2024-03-10", "Mars/Olympus"), Err(MarketError::UnknownTimezone { .. })));
+        assert!(matches!(
+            TimeReader::probe(b"2024-03-10", "Mars/Olympus"),
+            Err(MarketError::UnknownTimezone { .. })
+        ));
     }
 }

@@ -127,9 +127,15 @@ fn case_g07_nothing_header_one_row() {
 /// Cases G09 and F29: a NaN, an infinity and missing words are refused with row and column, in every price column.
 #[test]
 fn case_g09_f29_words_for_numbers() {
-    for (word, is_missing) in
-        [("NaN", false), ("inf", false), ("-Infinity", false), ("1e999", false), ("NA", true), ("", true), ("null", true)]
-    {
+    for (word, is_missing) in [
+        ("NaN", false),
+        ("inf", false),
+        ("-Infinity", false),
+        ("1e999", false),
+        ("NA", true),
+        ("", true),
+        ("null", true),
+    ] {
         for (index, column) in ["open", "high", "low", "close", "volume"].iter().enumerate() {
             let mut fields = ["2024-01-04", "100", "101", "99", "100", "100"];
             fields[index + 1] = word;
@@ -138,7 +144,8 @@ fn case_g09_f29_words_for_numbers() {
                 fields.join(",")
             );
             match (refused(text), is_missing) {
-                (MarketError::NotFinite { place, value }, false) | (MarketError::MissingValue { place, value }, true) => {
+                (MarketError::NotFinite { place, value }, false)
+                | (MarketError::MissingValue { place, value }, true) => {
                     assert_eq!((place.row, place.column.as_str(), value.as_str()), (4, *column, word));
                 }
                 (other, _) => panic!("{word} in {column}: {other}"),
@@ -151,7 +158,8 @@ fn case_g09_f29_words_for_numbers() {
 #[test]
 fn case_f35_negative_prices() {
     for price in ["-2", "0", "-0.0"] {
-        let text = format!("date,open,high,low,close\n2020-04-17,10,10,10,10\n2020-04-20,10,10,{price},{price}\n");
+        let text =
+            format!("date,open,high,low,close\n2020-04-17,10,10,10,10\n2020-04-20,10,10,{price},{price}\n");
         match refused(text) {
             MarketError::NotPositive { place, value } => {
                 assert_eq!((place.row, place.column.as_str()), (3, "low"));
@@ -166,9 +174,8 @@ fn case_f35_negative_prices() {
 #[test]
 fn case_g10_epoch_units() {
     for zeros in ["", "000", "000000", "000000000"] {
-        let text = format!(
-            "timestamp,open,high,low,close\n1772452800{zeros},1,2,1,2\n1772452860{zeros},1,2,1,2\n"
-        );
+        let text =
+            format!("timestamp,open,high,low,close\n1772452800{zeros},1,2,1,2\n1772452860{zeros},1,2,1,2\n");
         let bars = load_text(text).unwrap().bars;
         assert_eq!(bars.time[0], 1_772_452_800_000_000_000);
         assert_eq!(bars.bar_ns, 60_000_000_000);
@@ -186,7 +193,8 @@ fn case_g10_epoch_units() {
 /// Case G12: offsets that change inside the file.
 #[test]
 fn case_g12_offsets_change() {
-    let text = "date,open,high,low,close\n2024-11-03T01:30:00-04:00,1,2,1,2\n2024-11-03T01:30:00-05:00,1,2,1,2\n";
+    let text =
+        "date,open,high,low,close\n2024-11-03T01:30:00-04:00,1,2,1,2\n2024-11-03T01:30:00-05:00,1,2,1,2\n";
     let bars = load_text(text).unwrap().bars;
     assert_eq!(bars.time, [1_730_611_800_000_000_000, 1_730_615_400_000_000_000]);
 }
@@ -206,7 +214,10 @@ fn case_g13_local_times() {
     let zone = DataSettings { timezone: "America/New_York".into(), ..DataSettings::default() };
     match load_text_with(&plain, &zone).unwrap_err() {
         MarketError::TimeSkipped { place, value, zone } => {
-            assert_eq!((place.row, value.as_str(), zone.as_str()), (3, "2024-03-10T02:30", "America/New_York"));
+            assert_eq!(
+                (place.row, value.as_str(), zone.as_str()),
+                (3, "2024-03-10T02:30", "America/New_York")
+            );
         }
         other => panic!("{other}"),
     }
@@ -239,7 +250,10 @@ fn case_g19_headers() {
     let error = refused("date,open,high,low,close,Close\n2024-01-02,1,2,1,2,2\n").to_string();
     assert!(error.contains("`close` and `Close`"), "{error}");
     let error = refused("date,open,high,low,last\n2024-01-02,1,2,1,2\n").to_string();
-    assert!(error.contains("no column for close") && error.contains("date, open, high, low, last"), "{error}");
+    assert!(
+        error.contains("no column for close") && error.contains("date, open, high, low, last"),
+        "{error}"
+    );
 }
 
 /// Case G21: a compressed file cut at half is an error with path and offset, never fewer rows.

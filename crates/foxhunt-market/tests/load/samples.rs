@@ -12,7 +12,10 @@ fn eurusd_is_understood() {
     assert_eq!(bars.len(), 6225);
     assert_eq!(bars.time[0], 1_483_308_000_000_000_000);
     assert_eq!(bars.time[6224], 1_514_581_200_000_000_000);
-    assert_eq!((bars.open[0], bars.high[0], bars.low[0], bars.close[0]), (1.05236, 1.05253, 1.05221, 1.05227));
+    assert_eq!(
+        (bars.open[0], bars.high[0], bars.low[0], bars.close[0]),
+        (1.05236, 1.05253, 1.05221, 1.05227)
+    );
     assert_eq!(bars.volume.as_ref().unwrap()[0], 143_539_993.3);
     assert_eq!(bars.bar_ns, 3_600_000_000_000);
     assert!((bars.tick_size - 1e-5).abs() < 1e-17, "{}", bars.tick_size);
@@ -21,7 +24,11 @@ fn eurusd_is_understood() {
     assert_eq!(loaded.report.gaps.longest_seconds, 50.0 * 3600.0);
     assert_eq!(loaded.report.columns["time"], "Time");
     assert_eq!(loaded.report.rows_read, 6225);
-    assert!(loaded.report.assumptions.iter().any(|a| a.contains("read as UTC")), "{:?}", loaded.report.assumptions);
+    assert!(
+        loaded.report.assumptions.iter().any(|a| a.contains("read as UTC")),
+        "{:?}",
+        loaded.report.assumptions
+    );
 }
 
 #[test]

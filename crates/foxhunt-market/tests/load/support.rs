@@ -38,7 +38,10 @@ pub(crate) fn load_text(content: impl AsRef<[u8]>) -> Result<Loaded, MarketError
     load_plain(&file("bars.csv", content).path)
 }
 
-pub(crate) fn load_text_with(content: impl AsRef<[u8]>, settings: &DataSettings) -> Result<Loaded, MarketError> {
+pub(crate) fn load_text_with(
+    content: impl AsRef<[u8]>,
+    settings: &DataSettings,
+) -> Result<Loaded, MarketError> {
     load(&file("bars.csv", content).path, settings)
 }
 

@@ -18,7 +18,8 @@ fn binance_klines_without_header() {
 
 #[test]
 fn histdata_without_header() {
-    let text = "20120201 000000;1.3066;1.3067;1.3065;1.3066;0\n20120201 000100;1.3066;1.3067;1.3065;1.3066;0\n";
+    let text =
+        "20120201 000000;1.3066;1.3067;1.3065;1.3066;0\n20120201 000100;1.3066;1.3067;1.3065;1.3066;0\n";
     let zone = DataSettings { timezone: "Etc/GMT+5".into(), ..DataSettings::default() };
     let bars = load_text_with(text, &zone).unwrap().bars;
     assert_eq!(bars.time[0], 1_328_072_400_000_000_000, "midnight five hours west of UTC");
@@ -44,7 +45,9 @@ fn metatrader_export() {
 
 #[test]
 fn date_and_time_columns() {
-    let text = |clock: &str| format!("Date,Time,Open,High,Low,Close\n20240102,{clock},1,2,1,2\n20240103,{clock},1,2,1,2\n");
+    let text = |clock: &str| {
+        format!("Date,Time,Open,High,Low,Close\n20240102,{clock},1,2,1,2\n20240103,{clock},1,2,1,2\n")
+    };
     for clock in ["09:30", "093000", "9:30:00", "09:30:00.000", "0930"] {
         assert_eq!(load_text(text(clock)).unwrap().bars.time[0], 1_704_187_800_000_000_000, "{clock}");
     }
@@ -58,17 +61,21 @@ fn date_and_time_columns() {
 fn quotes_become_mid_and_spread() {
     let sides = "bid_open,bid_high,bid_low,bid_close,ask_open,ask_high,ask_low,ask_close";
     let text = format!(
-        "time,{sides}\n2024-01-02,1.0,2.0,0.5,1.5,1.5,2.5,1.0,1.75\n2024-01-03,1.0,2.0,0.5,1.5,1.5,2.5,1.0,1.5\n"
+        "time,{sides}\n2024-01-02,1.0,2.0,0.5,1.5,1.5,2.5,1.0,1.625\n2024-01-03,1.0,2.0,0.5,1.5,1.5,2.5,1.0,1.5\n"
     );
     let bars = load_text(&text).unwrap().bars;
-    assert_eq!((bars.open[0], bars.high[0], bars.low[0], bars.close[0]), (1.25, 2.25, 0.75, 1.625));
-    assert_eq!(bars.spread.unwrap()[..], [0.25 / 1.0, 0.0][..]);
+    assert_eq!((bars.open[0], bars.high[0], bars.low[0], bars.close[0]), (1.25, 2.25, 0.75, 1.5625));
+    assert_eq!(bars.spread.unwrap(), [0.125, 0.0]);
     match refused(text.replace("1.0,1.5\n", "1.0,1.25\n")) {
-        MarketError::Negative { place, .. } => assert_eq!((place.row, place.column.as_str()), (3, "ask_close - bid_close")),
+        MarketError::Negative { place, .. } => {
+            assert_eq!((place.row, place.column.as_str()), (3, "ask_close - bid_close"))
+        }
         other => panic!("{other}"),
     }
     match refused(text.replace("2024-01-03,1.0,2.0", "2024-01-03,1.0,0.9")) {
-        MarketError::HighTooLow { place, .. } => assert_eq!((place.row, place.column.as_str()), (3, "bid_high")),
+        MarketError::HighTooLow { place, .. } => {
+            assert_eq!((place.row, place.column.as_str()), (3, "bid_high"))
+        }
         other => panic!("{other}"),
     }
 }
@@ -99,7 +106,8 @@ fn a_spreadsheet_may_announce_its_separator() {
 
 #[test]
 fn symbols_in_one_file() {
-    let text = "symbol,date,open,high,low,close\nA,2024-01-02,1,2,1,2\nB,2024-01-02,3,4,3,4\nA,2024-01-03,1,2,1,2\n";
+    let text =
+        "symbol,date,open,high,low,close\nA,2024-01-02,1,2,1,2\nB,2024-01-02,3,4,3,4\nA,2024-01-03,1,2,1,2\n";
     match refused(text) {
         MarketError::SeveralSymbols { symbols, .. } => assert_eq!(symbols, ["A", "B"]),
         other => panic!("{other}"),
@@ -132,7 +140,10 @@ fn fields_too_many_or_too_few() {
 fn things_that_are_no_bar_files() {
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(load_plain(folder.path()), Err(MarketError::NotAFile { kind: "a directory", .. })));
-    assert!(matches!(load_plain(&folder.path().join("none.csv")), Err(MarketError::Io { action: "read", .. })));
+    assert!(matches!(
+        load_plain(&folder.path().join("none.csv")),
+        Err(MarketError::Io { action: "read", .. })
+    ));
     if cfg!(unix) {
         assert!(matches!(
             load_plain(std::path::Path::new("/dev/zero")),
@@ -216,7 +227,9 @@ fn blocks_join_without_seams() {
     let bad_row = 399_000;
     let wanted = format!("\n{},", 1_000_000_000 + 60 * (bad_row - 2));
     match refused(text.replacen(&wanted, "\nbad,", 1)) {
-        MarketError::BadTime { place, value, .. } => assert_eq!((place.row, value.as_str()), (bad_row, "bad")),
+        MarketError::BadTime { place, value, .. } => {
+            assert_eq!((place.row, value.as_str()), (bad_row, "bad"))
+        }
         other => panic!("{other}"),
     }
 }

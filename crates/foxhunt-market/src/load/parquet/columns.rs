@@ -29,7 +29,11 @@ fn is_text(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-fn array_of<'a>(file: &FileContext<'_>, picked: &'a Picked<'_>, column: usize) -> Result<&'a ArrayRef, MarketError> {
+fn array_of<'a>(
+    file: &FileContext<'_>,
+    picked: &'a Picked<'_>,
+    column: usize,
+) -> Result<&'a ArrayRef, MarketError> {
     picked.array(column).ok_or_else(|| failed(file, column, &"the column is not in the batch"))
 }
 
@@ -381,10 +385,8 @@ impl Times<'_> {
 }
 
 fn shown_local(local: i128) -> String {
-    jiff::Timestamp::from_nanosecond(local).map_or_else(
-        |_| format!("{local} ns"),
-        |t| jiff::tz::TimeZone::UTC.to_datetime(t).to_string(),
-    )
+    jiff::Timestamp::from_nanosecond(local)
+        .map_or_else(|_| format!("{local} ns"), |t| jiff::tz::TimeZone::UTC.to_datetime(t).to_string())
 }
 
 fn nanos(unit: TimeUnit) -> i64 {
@@ -402,7 +404,8 @@ mod tests {
 
     #[test]
     fn f32_prices_come_back_as_the_decimals_they_were() {
-        for text in ["1.05236", "118.56", "0.0078125", "4000.25", "20005", "9.12e-6", "123456.7", "143539993"] {
+        for text in ["1.05236", "118.56", "0.0078125", "4000.25", "20005", "9.12e-6", "123456.7", "143539993"]
+        {
             let want: f64 = text.parse().unwrap();
             assert_eq!(shortest(text.parse::<f32>().unwrap()) as f32, text.parse::<f32>().unwrap());
             if want < 1e8 {

@@ -47,7 +47,8 @@ impl Blocks {
         let mut block = std::mem::take(&mut self.carry);
         let wanted = BLOCK.saturating_sub(block.len());
         block.reserve_exact(wanted);
-        let read = (&mut self.reader).take(wanted as u64).read_to_end(&mut block).map_err(|e| (self.damaged)(&e))?;
+        let read =
+            (&mut self.reader).take(wanted as u64).read_to_end(&mut block).map_err(|e| (self.damaged)(&e))?;
         if read < wanted {
             self.ended = true;
         }

@@ -121,7 +121,8 @@ impl RowParser<'_> {
     #[inline]
     fn number(&self, row: u64, fields: &Fields<'_>, column: usize) -> Result<f64, MarketError> {
         let text = fields.get(column);
-        parse_number(text, self.decimal_comma).map_err(|fault| number_error(&self.file, row, column, text, fault))
+        parse_number(text, self.decimal_comma)
+            .map_err(|fault| number_error(&self.file, row, column, text, fault))
     }
 
     #[cold]
@@ -163,7 +164,8 @@ pub(super) fn split_checked<'a>(
     };
     let (expected, found) = (file.layout.names.len(), fields.len());
     if found != expected {
-        let surplus_blank = found > expected && (expected..found).all(|i| fields.get(i).trim_ascii().is_empty());
+        let surplus_blank =
+            found > expected && (expected..found).all(|i| fields.get(i).trim_ascii().is_empty());
         if !surplus_blank {
             let hint = if found > expected && separator == b',' {
                 "; if `,` is the decimal mark, the file needs another separator or quotes"
@@ -177,7 +179,11 @@ pub(super) fn split_checked<'a>(
 }
 
 /// A symbol as text.
-pub(in crate::load) fn symbol_text(file: &FileContext<'_>, row: u64, text: &[u8]) -> Result<String, MarketError> {
+pub(in crate::load) fn symbol_text(
+    file: &FileContext<'_>,
+    row: u64,
+    text: &[u8],
+) -> Result<String, MarketError> {
     let place = || {
         let name = file.layout.symbol.and_then(|index| file.layout.names.get(index));
         file.place(row, name.cloned().unwrap_or_default())
