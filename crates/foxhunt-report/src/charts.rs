@@ -171,8 +171,8 @@ pub fn action_map(w: &WindowEvaluation, bars: &BarSeries) -> Plot {
     let actions = &w.agent.backtest.actions;
     let columns = MAP_COLUMNS.min(actions.len()).max(1);
     let mut rows = vec![vec![0.0; columns]; Exposure::ALL.len()];
-    for column in 0..columns {
-        let range = column * actions.len() / columns..(column + 1) * actions.len() / columns;
+    let range = |column: usize| column * actions.len() / columns..(column + 1) * actions.len() / columns;
+    for (column, range) in (0..columns).map(|column| (column, range(column))) {
         let weight = 1.0 / range.len().max(1) as f64;
         for &action in &actions[range] {
             // Long at the top.

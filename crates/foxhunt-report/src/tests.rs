@@ -237,6 +237,30 @@ fn odd_runs() {
     render(&market, &nothing, &[]);
 }
 
+/// The schema document names every key of a report and every figure.
+#[test]
+fn the_schema_is_documented() {
+    const DOCUMENT: &str = include_str!("../../../docs/report.md");
+    let (market, window) = walk(400);
+    let evaluation = evaluate(&market, &window, &EnvParams::new(&Settings::default()), 2, busy);
+    let (_, json) = render(&market, &evaluation, &points(1));
+    let mut keys: Vec<String> = Vec::new();
+    let mut collect = |value: &Value| keys.extend(value.as_object().unwrap().keys().cloned());
+    let window = &json["windows"][0];
+    let parts =
+        [&json, &json["provenance"], window, &window["agent"], &window["random"], &window["ladder"][0]];
+    parts.into_iter().for_each(&mut collect);
+    let more =
+        [&window["actions"], &window["series"], &window["agent"]["figures"], &window["agent"]["orders"]];
+    more.into_iter().for_each(&mut collect);
+    collect(&window["series"]["equity"]);
+    collect(&json["training"][0]);
+    assert!(DOCUMENT.contains(json::SCHEMA));
+    for key in keys {
+        assert!(DOCUMENT.contains(&format!("`{key}`")), "{key} is not documented");
+    }
+}
+
 /// A NaN planted in every series by a careless caller does not get out.
 #[test]
 fn planted_nan_does_not_get_out() {

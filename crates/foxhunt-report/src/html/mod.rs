@@ -129,7 +129,7 @@ fn data_rows(p: &Provenance) -> Vec<(&'static str, String)> {
     } else {
         p.repairs
             .iter()
-            .map(|(kind, rows)| format!("{kind}: {} rows", count(*rows)))
+            .map(|(kind, rows)| format!("{kind}: {}", count(*rows)))
             .collect::<Vec<_>>()
             .join(", ")
     };
