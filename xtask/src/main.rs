@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout)]
 
 mod ci;
+mod gpu_bundle;
+mod kernels;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -23,12 +25,18 @@ enum Task {
     Ci,
     /// The rules of the house that the compiler does not know.
     Tidy,
+    /// Every CUDA kernel compiles for every target; needs no device.
+    Kernels,
+    /// Packs GPU tests, bench and peers for a machine with a GPU.
+    GpuBundle(gpu_bundle::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().task {
         Task::Ci => ci::run(&root()),
         Task::Tidy => tidy::run(&root()),
+        Task::Kernels => kernels::run(&root()),
+        Task::GpuBundle(options) => gpu_bundle::run(&root(), &options),
     }
 }
 

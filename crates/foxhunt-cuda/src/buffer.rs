@@ -94,7 +94,7 @@ impl<T: Pod> DeviceBuffer<T> {
     /// Memory with undefined contents; [`crate::Stream::zeros`] is the public way.
     pub(crate) fn uninit(device: &Arc<Device>, what: &'static str, shape: Shape) -> Result<Self, CudaError> {
         device.bind()?;
-        let bytes = (shape.len() as u64).checked_mul(size_of::<T>() as u64).unwrap_or(u64::MAX);
+        let bytes = (shape.len() as u64).saturating_mul(size_of::<T>() as u64);
         let (free, _) = device.memory()?;
         // Asking for more than there is can take the driver seconds, so the plain case is answered here.
         if bytes > free {

@@ -141,6 +141,28 @@ impl Stream {
         queued.map(|()| values)
     }
 
+    /// Queues a copy of the whole of `source` to the first elements of `target`, on the device.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when it does not fit, [`CudaError::Driver`].
+    pub fn copy<T: Pod>(
+        &self,
+        target: &mut DeviceBuffer<T>,
+        source: &DeviceBuffer<T>,
+    ) -> Result<(), CudaError> {
+        target.holds(source.len())?;
+        self.device.bind()?;
+        if source.is_empty() {
+            return Ok(());
+        }
+        self.keep(target.allocation());
+        self.keep(source.allocation());
+        let (to, from, bytes) = (target.ptr().address, source.ptr().address, source.bytes() as usize);
+        // SAFETY: both hold `bytes` bytes and are released only behind the work that uses them.
+        let queued = unsafe { result::memcpy_dtod_async(to, from, bytes, self.raw()) };
+        self.device.check("cuMemcpyDtoDAsync", queued)
+    }
+
     /// Waits until everything queued is done.
     ///
     /// # Errors
@@ -182,6 +204,12 @@ impl Stream {
         Ok(Graph::instantiate(&self.device, graph, kept)?)
     }
 
+    /// Whether a capture is running.
+    #[must_use]
+    pub fn is_capturing(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Remembers memory for a running capture.
     pub(crate) fn keep(&self, allocation: &Arc<Allocation>) {
         if let Some(kept) = self.lock().as_mut() {
@@ -190,7 +218,7 @@ impl Stream {
     }
 
     fn not_capturing(&self, call: &'static str) -> Result<(), CudaError> {
-        if self.lock().is_some() { Err(CudaError::Capturing { call }) } else { Ok(()) }
+        if self.is_capturing() { Err(CudaError::Capturing { call }) } else { Ok(()) }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Arc<Allocation>>>> {

@@ -149,12 +149,13 @@ impl Nvrtc {
         }
     }
 
+    /// The code and the compiler's log.
     pub(super) fn compile(
         &self,
         program: &Program,
         target: &str,
         options: &[String],
-    ) -> Result<Vec<u8>, CudaError> {
+    ) -> Result<(Vec<u8>, String), CudaError> {
         let text = |s: &str| {
             CString::new(s).map_err(|_| CudaError::Compile {
                 file: program.name.clone(),
@@ -198,21 +199,24 @@ impl Nvrtc {
         program: &Program,
         target: &str,
         options: &[*const c_char],
-    ) -> Result<Vec<u8>, CudaError> {
+    ) -> Result<(Vec<u8>, String), CudaError> {
+        const INVALID_OPTION: c_int = 5;
         const COMPILATION: c_int = 6;
         // SAFETY: the program is live and the options are strings of the caller.
         let code =
             unsafe { (self.compile)(handle, c_int::try_from(options.len()).unwrap_or(0), options.as_ptr()) };
-        if code == COMPILATION || code == 5 {
-            let log = self.text(handle, "nvrtcGetProgramLog", self.log_size, self.log)?;
-            let log = String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned();
+        let log = self.text(handle, "nvrtcGetProgramLog", self.log_size, self.log)?;
+        let log = String::from_utf8_lossy(&log).trim_end_matches(['\0', '\n']).to_owned();
+        if code == COMPILATION || code == INVALID_OPTION {
             return Err(CudaError::Compile { file: program.name.clone(), arch: target.to_owned(), log });
         }
         check("nvrtcCompileProgram", code)?;
-        if target.starts_with("compute_") {
-            return self.text(handle, "nvrtcGetPTX", self.ptx_size, self.ptx);
-        }
-        self.text(handle, "nvrtcGetCUBIN", self.cubin_size, self.cubin)
+        let code = if target.starts_with("compute_") {
+            self.text(handle, "nvrtcGetPTX", self.ptx_size, self.ptx)?
+        } else {
+            self.text(handle, "nvrtcGetCUBIN", self.cubin_size, self.cubin)?
+        };
+        Ok((code, log))
     }
 
     fn text(&self, handle: Handle, call: &'static str, size: Size, get: Get) -> Result<Vec<u8>, CudaError> {

@@ -92,15 +92,28 @@ pub fn compile(program: &Program, target: &str, cache: Option<&Cache>) -> Result
     let target = nvrtc.usable_target(target);
     let options = options(program, &target);
     let Some(cache) = cache else {
-        return Ok(Image::new(&program.name, nvrtc.compile(program, &target, &options)?));
+        return Ok(Image::new(&program.name, nvrtc.compile(program, &target, &options)?.0));
     };
     let key = cache::key(program, &options, nvrtc.version());
     if let Some(bytes) = cache.load(&key) {
         return Ok(Image::new(&program.name, bytes));
     }
-    let bytes = nvrtc.compile(program, &target, &options)?;
+    let (bytes, _) = nvrtc.compile(program, &target, &options)?;
     cache.store(&key, &bytes);
     Ok(Image::new(&program.name, bytes))
+}
+
+/// Compiles without the cache and returns the compiler's report too: registers, shared memory and spills of each kernel.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with_report(program: &Program, target: &str) -> Result<(Image, String), CudaError> {
+    let nvrtc = Nvrtc::get()?;
+    let target = nvrtc.usable_target(target);
+    let mut options = options(program, &target);
+    options.push("--ptxas-options=--verbose".to_owned());
+    let (bytes, log) = nvrtc.compile(program, &target, &options)?;
+    Ok((Image::new(&program.name, bytes), log))
 }
 
 fn options(program: &Program, target: &str) -> Vec<String> {

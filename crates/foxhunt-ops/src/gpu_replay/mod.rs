@@ -10,6 +10,7 @@
 //! The host knows how many rows it offered, not how many were accepted: counters are read at epoch boundaries with
 //! [`GpuPrioritizedReplay::counters`]. Nothing here knows networks or losses.
 
+pub mod bench;
 mod state;
 
 #[cfg(test)]
@@ -29,8 +30,10 @@ use crate::rank_sampler::cuda::{DeviceRanks, MAX_CHANGES, RankKernels};
 use crate::ring::cuda::{DeviceBatch, DeviceRing, DeviceRows, insert};
 use crate::ring::{RowLayout, check_capacity};
 
-/// Share of L1 that all replay kernels ask to be shared memory, in per cent; they need next to none.
-pub(crate) const CARVEOUT: u32 = 14;
+/// Share of L1 that all replay kernels ask to be shared memory, in per cent. It must be one share for all: a
+/// multiprocessor changes its split only when idle, which would undo overlapping launches. This one holds what blocks
+/// of a large sample ask for, and seven blocks of a merge.
+pub(crate) const CARVEOUT: u32 = 52;
 
 /// What can go wrong in a replay memory on the device.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -148,8 +151,11 @@ pub enum Resort {
     /// When `resort_every` updates were done, as the contract says.
     #[default]
     WhenDue,
-    /// Always; for capturing a graph in which every sample follows an update.
+    /// Always. While a graph is captured this is a full sort, because nobody knows what a replay will have changed.
     Always,
+    /// Always, after at most this many changed leaves (update entries plus rows inserted) since the order was last
+    /// made; for capturing a graph. A replay that meets more keeps the old order and counts `order_overflows`.
+    Repair(usize),
     /// Never, while an order exists; for capturing the samples in between.
     Never,
 }
@@ -230,6 +236,11 @@ impl GpuPrioritizedReplay {
     #[must_use]
     pub fn config(&self) -> &GpuReplayConfig {
         &self.config
+    }
+
+    /// Turns overlapping launches on or off from here on; results stay the same.
+    pub fn set_programmatic(&mut self, on: bool) {
+        self.config.programmatic = on;
     }
 
     /// Rows it can hold.
@@ -408,17 +419,22 @@ impl GpuPrioritizedReplay {
     fn make_order(&mut self, stream: &Stream, resort: Resort) -> Result<(), GpuReplayError> {
         let Some(ranks) = &mut self.ranks else { return Ok(()) };
         let due = match (resort, ranks.updates_since) {
-            (_, None) | (Resort::Always, _) => true,
+            (_, None) | (Resort::Always | Resort::Repair(_), _) => true,
             (Resort::Never, _) => false,
             (Resort::WhenDue, Some(updates)) => updates >= ranks.resort_every,
         };
         if !due {
             return Ok(());
         }
-        if ranks.updates_since.is_none() || ranks.changes_bound > MAX_CHANGES {
+        let bound = match resort {
+            Resort::Repair(most) => most,
+            _ if stream.is_capturing() => usize::MAX,
+            _ => ranks.changes_bound,
+        };
+        if ranks.updates_since.is_none() || bound > MAX_CHANGES {
             ranks.device.sort(stream, &ranks.kernels, &self.tree, &self.control)?;
         } else {
-            let (bound, programmatic) = (ranks.changes_bound, self.config.programmatic);
+            let programmatic = self.config.programmatic;
             let (kernels, changes) = (&ranks.kernels, &self.changes);
             ranks.device.repair(stream, kernels, &self.tree, &self.control, changes, bound, programmatic)?;
         }

@@ -34,6 +34,8 @@ pub struct ReplayCounters {
     pub refused_states: u64,
     /// Samples that found nothing to draw.
     pub empty_samples: u64,
+    /// Captured repairs of a rank order that met more changes than [`super::Resort::Repair`] named.
+    pub order_overflows: u64,
 }
 
 /// Everything a proportional replay memory is rebuilt from.
@@ -69,6 +71,7 @@ impl GpuPrioritizedReplay {
             refused_rewards: c.refused_rewards,
             refused_states: c.refused_states,
             empty_samples: c.empty_samples,
+            order_overflows: c.order_overflows,
         })
     }
 
@@ -99,11 +102,11 @@ impl GpuPrioritizedReplay {
         Ok(GpuReplayState { words, priorities: self.priorities(stream)?, counters, order })
     }
 
-    /// Becomes the memory that was saved, made from the same configuration. A rank order that is not the present one
-    /// cannot be taken up: the order is made new at the next sample.
+    /// Becomes the memory that was saved, made from the same configuration. On a wrong argument nothing
+    /// changes.
     ///
     /// # Errors
-    /// [`OpError::Length`], [`OpError::InvalidArgument`] for a priority that is none, and driver errors.
+    /// [`OpError::Length`], [`OpError::InvalidArgument`] for a priority or an order that is none, and driver errors.
     pub fn restore(&mut self, stream: &Stream, state: &GpuReplayState) -> Result<(), GpuReplayError> {
         let (capacity, n) = (self.config.capacity, state.counters.len);
         check_len("priorities", state.priorities.len(), n)?;
@@ -115,6 +118,15 @@ impl GpuPrioritizedReplay {
         {
             let rule = "in [0, 32767.998]";
             return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule }.into());
+        }
+        if let Some((order, _)) = &state.order {
+            let distinct: std::collections::BTreeSet<_> = order.iter().collect();
+            let inside = order.iter().all(|&slot| (slot as usize) < order.len());
+            if order.len() > n || distinct.len() != order.len() || !inside {
+                let (value, rule) =
+                    (format!("{} slots", order.len()), "a permutation of slots that hold rows");
+                return Err(OpError::InvalidArgument { what: "rank order", value, rule }.into());
+            }
         }
         let mut leaves = vec![0_u64; self.tree.levels()[0].len()];
         for (slot, &p) in state.priorities.iter().enumerate() {
@@ -138,12 +150,18 @@ impl GpuPrioritizedReplay {
         control.refused_rewards = c.refused_rewards;
         control.refused_states = c.refused_states;
         control.empty_samples = c.empty_samples;
+        control.order_overflows = c.order_overflows;
+        control.sorted_len = state.order.as_ref().map_or(0, |(order, _)| order.len() as u32);
         stream.upload(&mut self.control, &[control])?;
         self.offered = c.inserted;
         self.epochs = 0;
         if let Some(ranks) = &mut self.ranks {
-            ranks.updates_since = None;
-            ranks.changes_bound = 0;
+            ranks.updates_since = state.order.as_ref().map(|&(_, updates)| updates);
+            // Which leaves changed since that order is not known, so the next one is sorted anew.
+            ranks.changes_bound = usize::MAX;
+            if let Some((order, _)) = &state.order {
+                ranks.device.set_order(stream, order)?;
+            }
         }
         Ok(())
     }

@@ -25,6 +25,9 @@ pub(crate) const MAX_LEVELS: usize = 6;
 const MAX_WORKERS: u32 = 128;
 /// Above this many, one more block collects the minima.
 const FEW_WORKERS: u32 = 32;
+/// Shared memory that blocks of a large grid ask for and do not use: one block a multiprocessor, so that none shares
+/// its memory pipes while others idle.
+const SPREAD_BYTES: u32 = 116 * 1024;
 
 shared_struct! {
     /// Device state that kernels advance. Words read together share 16 bytes; words written by different kernels or
@@ -42,7 +45,7 @@ shared_struct! {
         pub inserted: u64,
         /// `inserted / capacity`.
         pub turns: u64,
-        /// Inserts done; tags the words that insert blocks exchange.
+        /// Inserts done; tags the words that insert blocks publish.
         pub inserts: u32,
         pad0: [u32; 23],
         /// Samples that returned rows: the sample number and RNG step.
@@ -55,9 +58,9 @@ shared_struct! {
         /// Blocks of the running update that are done.
         pub update_ticket: u32,
         pad2: [u32; 31],
-        /// Blocks of the running insert that are done.
-        pub insert_ticket: u32,
-        pad3: [u32; 31],
+        /// {rows refused, blocks that have looked at their rows}, for even and odd inserts.
+        pub meetings: [u64; 2],
+        pad3: [u64; 14],
         /// Entries refused for a non-finite TD error.
         pub refused: u64,
         /// Priorities stored as the cap.
@@ -72,7 +75,9 @@ shared_struct! {
         pub refused_states: u64,
         /// Samples that found no mass.
         pub empty_samples: u64,
-        pad4: [u64; 9],
+        /// Repairs of the order that met more changes than they were made for.
+        pub order_overflows: u64,
+        pad4: [u64; 8],
         /// Leaves changed since the order was last right.
         pub changes: u32,
         /// Leaves with an older epoch have not changed since then.
@@ -89,8 +94,8 @@ shared_struct! {
         pad6: [u64; 15],
         /// {tag, smallest mass of the block}.
         pub sample_words: [u64; 128],
-        /// {tag, rows accepted by the block}.
-        pub insert_words: [u64; 32],
+        /// {tag, rows accepted by the block}, of blocks that refused some.
+        pub insert_words: [u64; 128],
     }
 }
 
@@ -318,6 +323,7 @@ pub struct TreeKernels {
     retag_leaves: Kernel,
     plain_prefix: Kernel,
     plain_draw: Kernel,
+    spread_bytes: u32,
 }
 
 /// How batches are drawn, on the host.
@@ -355,7 +361,7 @@ impl TreeKernels {
     /// # Errors
     /// [`CudaError::Driver`] for a missing symbol.
     pub fn new(module: &Arc<Module>) -> Result<Self, CudaError> {
-        let kernels = Self {
+        let mut kernels = Self {
             sample_proportional: module.kernel("sample_proportional")?,
             sample_rank: module.kernel("sample_rank")?,
             finish_weights: module.kernel("finish_weights")?,
@@ -365,6 +371,7 @@ impl TreeKernels {
             retag_leaves: module.kernel("retag_leaves")?,
             plain_prefix: module.kernel("plain_prefix")?,
             plain_draw: module.kernel("plain_draw")?,
+            spread_bytes: 0,
         };
         // Kernels that overlap at their edges must agree on the L1 split, or the later one waits for an idle SM.
         for kernel in [
@@ -375,6 +382,13 @@ impl TreeKernels {
         ] {
             kernel.prefer_carveout(crate::gpu_replay::CARVEOUT)?;
         }
+        // Refused where a block cannot have that much; then it is not asked for either.
+        let mut spread = 0;
+        let both = [&kernels.sample_proportional, &kernels.sample_rank];
+        if both.iter().all(|kernel| kernel.allow_shared(SPREAD_BYTES).is_ok()) {
+            spread = SPREAD_BYTES;
+        }
+        kernels.spread_bytes = spread;
         Ok(kernels)
     }
 
@@ -418,6 +432,7 @@ impl TreeKernels {
         let kernel = if orders.is_some() { &self.sample_rank } else { &self.sample_proportional };
         let launch = Launch::new(kernel, workers + collector, warps_a_block * 32)
             .programmatic(programmatic)
+            .shared(if collector == 1 { self.spread_bytes } else { 0 })
             .value(tree.view())
             .value(ring.view())
             .value(out.view())

@@ -160,12 +160,12 @@ __device__ __forceinline__ void sample_rows(const Tree& tree, const Ring& ring, 
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     sample_proportional(Tree tree, Ring ring, Batch out, SampleParams s, Control* c) {
   sample_rows<false>(tree, ring, out, s, c, nullptr, nullptr);
 }
 
-extern "C" __global__ void __launch_bounds__(512)
+extern "C" __global__ void __launch_bounds__(512, 1)
     sample_rank(Tree rank_tree, Ring ring, Batch out, SampleParams s, Control* c, const u64* order_a, const u64* order_b) {
   sample_rows<true>(rank_tree, ring, out, s, c, order_a, order_b);
 }
@@ -210,12 +210,11 @@ extern "C" __global__ void __launch_bounds__(256)
   bool capped = p > PRIORITY_CAP;
   p = fminf(p, PRIORITY_CAP);
   u64 word = (u64)epoch << 32 | __float_as_uint(p), before = 0, change = 0;
-  if (apply) {
-    before = atomicMax(tree.levels[0] + place(slot), word);
-    change = mass((u32)max(before, word), tree.scale) - mass((u32)before, tree.scale);
-  }
+  if (apply) before = atomicMax(tree.levels[0] + place(slot), word);
+  // The state is in registers by now, so the block may be counted, while the words come back.
   __syncthreads();
   bool last = threadIdx.x == 0 && atomicInc(&c->update_ticket, gridDim.x - 1) == gridDim.x - 1;
+  if (apply) change = mass((u32)max(before, word), tree.scale) - mass((u32)before, tree.scale);
   add_to_ancestors(tree, slot, change, apply);
   if (changes.capacity) log_change(changes, c, apply && (u32)(before >> 32) < sorted_epoch, (u32)before, slot);
   u32 largest = warp_max(apply ? __float_as_uint(p) : 0u);

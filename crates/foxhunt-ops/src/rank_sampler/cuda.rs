@@ -55,6 +55,15 @@ impl RankKernels {
             rank_changes: module.kernel("rank_changes")?,
             merge_order: module.kernel("merge_order")?,
         };
+        let repair = [
+            &kernels.sort_changes_256,
+            &kernels.sort_changes_1024,
+            &kernels.rank_changes,
+            &kernels.merge_order,
+        ];
+        for kernel in repair {
+            kernel.prefer_carveout(crate::gpu_replay::CARVEOUT)?;
+        }
         Ok(kernels)
     }
 }
@@ -182,31 +191,37 @@ impl DeviceRanks {
         programmatic: bool,
     ) -> Result<(), CudaError> {
         let most = most.clamp(1, MAX_CHANGES) as u32;
-        let (run, sort) = if most <= 2048 {
+        // One run is a sorted list already; short runs are quicker to sort, long ones quicker to rank.
+        let (run, sort) = if most <= SHORT_RUN || (LONG_RUN < most && most <= 8 * SHORT_RUN) {
             (SHORT_RUN, &kernels.sort_changes_256)
         } else {
             (LONG_RUN, &kernels.sort_changes_1024)
         };
+        let one_run = most <= run;
         let launch = Launch::new(sort, most.div_ceil(run), run)
             .rows(2)
             .programmatic(programmatic)
             .value(tree.view())
             .buffer(control)
             .value(changes.view())
-            .buffer(&self.runs);
-        // SAFETY: sort_changes_*(Tree, Control*, Changes, u64*); keys beyond the log's count are padding, and `runs` has
+            .buffer(if one_run { &self.sorted } else { &self.runs })
+            .value(most);
+        // SAFETY: sort_changes_*(Tree, Control*, Changes, u64*, u32); keys beyond the log's count are padding, and the output has
         // two lists of MAX_CHANGES words, a multiple of the run. All is kept.
         unsafe { changes.keep(tree.keep(launch)).launch(stream)? };
-        let launch = Launch::new(&kernels.rank_changes, most.next_multiple_of(run) / 256, 256)
-            .rows(2)
-            .programmatic(programmatic)
-            .buffer(control)
-            .value(changes.view())
-            .buffer(&self.runs)
-            .buffer(&self.sorted)
-            .value(run);
-        // SAFETY: rank_changes(Control*, Changes, u64*, u64*, u32); ranks are below the count. All is kept.
-        unsafe { changes.keep(launch).launch(stream)? };
+        if !one_run {
+            let launch = Launch::new(&kernels.rank_changes, most.next_multiple_of(run) / 256, 256)
+                .rows(2)
+                .programmatic(programmatic)
+                .buffer(control)
+                .value(changes.view())
+                .buffer(&self.runs)
+                .buffer(&self.sorted)
+                .value(run)
+                .value(most);
+            // SAFETY: rank_changes(Control*, Changes, u64*, u64*, u32, u32); ranks are below the count. All is kept.
+            unsafe { changes.keep(launch).launch(stream)? };
+        }
         let n = tree.capacity() as u32;
         let launch = Launch::new(&kernels.merge_order, n.div_ceil(MERGE_TILE), 256)
             .programmatic(programmatic)
@@ -215,10 +230,17 @@ impl DeviceRanks {
             .buffer(&self.sorted)
             .buffer(&self.order_a)
             .buffer(&self.order_b)
-            .value(n);
-        // SAFETY: merge_order(Control*, Changes, u64*, u64*, u64*, u32); as many keys enter as leave, so every target is
+            .value(n)
+            .value(most);
+        // SAFETY: merge_order(Control*, Changes, u64*, u64*, u64*, u32, u32); as many keys enter as leave, so every target is
         // below n. All is kept.
         unsafe { changes.keep(launch).launch(stream) }
+    }
+
+    /// Takes up a saved order for draws; the next ordering must be a full sort, as the old priorities are not known.
+    pub(crate) fn set_order(&mut self, stream: &Stream, order: &[u32]) -> Result<(), CudaError> {
+        let keys: Vec<u64> = order.iter().map(|&slot| u64::from(slot)).collect();
+        stream.upload(&mut self.order_a, &keys)
     }
 
     /// The slots by rank as the device has them; reads back, for tests.

@@ -7,7 +7,8 @@
 //   Least significant digit first, 8 bits a pass, stable, so equal priorities stay by slot.
 // Repair: sort_changes_256 or _1024, rank_changes, merge_order. Only the keys of the leaves touched since the order was
 //   last right move: their old keys leave, their new ones enter, in one pass over the order. Keys are unique, so both
-//   ways give the same one order. Bytes: 16 a row.
+//   ways give the same one order. Bytes: 16 a row. More changes than `limit`: the order stays as it was, a valid if old
+//   one, and order_overflows counts.
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "tree.cuh"
@@ -49,13 +50,13 @@ __device__ __forceinline__ u32 warp_lower_bound(const u64* keys, u32 n, u64 key)
 
 // Sorts runs of RUN keys: bitonic, neighbours within a warp by shuffle, others through shared memory.
 template <u32 RUN>
-__device__ __forceinline__ void sort_run(const Tree& tree, Control* c, const Changes& changes, u64* runs) {
+__device__ __forceinline__ void sort_run(const Tree& tree, Control* c, const Changes& changes, u64* runs, u32 limit) {
   __shared__ u64 exchange[RUN];
   u32 t = threadIdx.x, i = blockIdx.x * RUN + t;
   dependency_wait();
   dependents_may_start();
-  u32 count = min(c->changes, changes.capacity);
-  if (blockIdx.x * RUN >= count) return;
+  u32 count = c->changes;
+  if (count > limit || blockIdx.x * RUN >= count) return;
   u64 key = ~0ull;
   if (i < count) {
     key = changes.old_keys[i];
@@ -168,20 +169,20 @@ extern "C" __global__ void finish_order(Control* c) {
   order_is_right(c);
 }
 
-extern "C" __global__ void __launch_bounds__(256) sort_changes_256(Tree tree, Control* c, Changes changes, u64* runs) {
-  sort_run<256>(tree, c, changes, runs);
+extern "C" __global__ void __launch_bounds__(256) sort_changes_256(Tree tree, Control* c, Changes changes, u64* runs, u32 limit) {
+  sort_run<256>(tree, c, changes, runs, limit);
 }
-extern "C" __global__ void __launch_bounds__(1024) sort_changes_1024(Tree tree, Control* c, Changes changes, u64* runs) {
-  sort_run<1024>(tree, c, changes, runs);
+extern "C" __global__ void __launch_bounds__(1024) sort_changes_1024(Tree tree, Control* c, Changes changes, u64* runs, u32 limit) {
+  sort_run<1024>(tree, c, changes, runs, limit);
 }
 
 // Place of each key in its whole list: its place in its run and the keys below it in the others.
 extern "C" __global__ void __launch_bounds__(256)
-    rank_changes(Control* c, Changes changes, const u64* runs, u64* sorted, u32 run) {
+    rank_changes(Control* c, Changes changes, const u64* runs, u64* sorted, u32 run, u32 limit) {
   dependency_wait();
   dependents_may_start();
-  u32 count = min(c->changes, changes.capacity), i = blockIdx.x * 256 + threadIdx.x, n = (count + run - 1) / run;
-  if (i >= n * run) return;
+  u32 count = c->changes, i = blockIdx.x * 256 + threadIdx.x, n = (count + run - 1) / run;
+  if (count > limit || i >= n * run) return;
   const u64* list = runs + (u64)blockIdx.y * changes.capacity;
   u64 key = list[i];
   u32 rank = i % run, own = i / run;
@@ -201,16 +202,17 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // One pass over the order, a tile a block: keys that left are dropped, the others move by (entered - left) below them.
 extern "C" __global__ void __launch_bounds__(MERGE_THREADS)
-    merge_order(Control* c, Changes changes, const u64* sorted, u64* order_a, u64* order_b, u32 n) {
+    merge_order(Control* c, Changes changes, const u64* sorted, u64* order_a, u64* order_b, u32 n, u32 limit) {
   __shared__ u64 tile[MERGE_TILE];
   __shared__ u32 bounds[4];
   u32 t = threadIdx.x, warp = t >> 5, begin = blockIdx.x * MERGE_TILE, count = min(MERGE_TILE, n - begin);
   dependency_wait();
   dependents_may_start();
-  u32 changed = min(c->changes, changes.capacity), parity = c->order_parity & 1;
+  u32 changed = c->changes, parity = c->order_parity & 1;
   const u64 *from = parity ? order_b : order_a, *left = sorted, *entered = sorted + changes.capacity;
   u64* to = parity ? order_a : order_b;
-  if (changed) {
+  bool fits = changed <= limit;
+  if (changed && fits) {
     u64 v[MERGE_EACH];
 #pragma unroll
     for (u32 k = 0; k < MERGE_EACH; k++) v[k] = k * MERGE_THREADS + t < count ? from[begin + k * MERGE_THREADS + t] : ~0ull;
@@ -237,7 +239,11 @@ extern "C" __global__ void __launch_bounds__(MERGE_THREADS)
   }
   __syncthreads();
   if (t == 0 && atomicInc(&c->merge_ticket, gridDim.x - 1) == gridDim.x - 1) {
-    if (changed) c->order_parity = parity ^ 1;
-    order_is_right(c);
+    if (fits) {
+      if (changed) c->order_parity = parity ^ 1;
+      order_is_right(c);
+    } else {
+      c->order_overflows++;
+    }
   }
 }

@@ -14,11 +14,12 @@ pub(crate) const RING_CU: &str = include_str!("ring.cu");
 /// Text of `ring.cuh`.
 pub(crate) const RING_CUH: &str = include_str!("ring.cuh");
 
-/// Most blocks of an insert: they read one another's counts, so all must be resident.
-const MAX_BLOCKS: u32 = 32;
+/// Most blocks of an insert: they meet at a counter, so all must be resident.
+const MAX_BLOCKS: u32 = 128;
 /// Most rows a block takes.
 const MAX_ROWS_A_BLOCK: u32 = 1024;
-const THREADS: u32 = 512;
+/// Warps that move rows; one more writes leaves.
+const MOVERS: u32 = 8;
 
 shared_struct! {
     /// The store, as kernels take it.
@@ -270,8 +271,8 @@ pub(crate) fn insert(
     let mut first = 0;
     while first < n {
         let count = (n - first).min((max_blocks * MAX_ROWS_A_BLOCK) as usize) as u32;
-        let rows_a_block = count.div_ceil(max_blocks).max(THREADS / 32);
-        let launch = Launch::new(kernel, count.div_ceil(rows_a_block), THREADS)
+        let rows_a_block = count.div_ceil(max_blocks).max(MOVERS);
+        let launch = Launch::new(kernel, count.div_ceil(rows_a_block), 32 * (MOVERS + 1))
             .programmatic(programmatic)
             .value(tree.view())
             .value(ring.view())

@@ -1,0 +1,75 @@
+//! Compiles every kernel for every supported target and prints what each one uses. Needs NVRTC, no device.
+#![allow(clippy::print_stdout)]
+
+use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
+use foxhunt_ops::priority_tree::cuda::programs;
+
+/// Turing, Ampere, Hopper with its own instructions, Blackwell.
+const TARGETS: [&str; 4] = ["sm_75", "sm_80", "sm_90a", "sm_100"];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let nvrtc = Nvrtc::get()?;
+    let (major, minor) = nvrtc.version();
+    println!("NVRTC {major}.{minor} from {}", nvrtc.path());
+    println!(
+        "{:<20} {:<6} {:>9} {:>10}  {:<22} {:>9} {:>6} {:>7}",
+        "program", "target", "state_dim", "capacity", "kernel", "registers", "stack", "spilled"
+    );
+    let mut spills = 0;
+    for (state_dim, capacity) in [(51, 1 << 20), (51, 1 << 24), (51, 10_000), (1, 1), (130, 1 << 17)] {
+        for program in programs(state_dim, capacity) {
+            for target in TARGETS {
+                let (_, report) = compile_with_report(&program, target)?;
+                for kernel in kernels(&report) {
+                    println!(
+                        "{:<20} {:<6} {:>9} {:>10}  {:<22} {:>9} {:>6} {:>7}",
+                        program.name,
+                        target,
+                        state_dim,
+                        capacity,
+                        kernel.name,
+                        kernel.registers,
+                        kernel.stack,
+                        kernel.spilled
+                    );
+                    spills += kernel.spilled;
+                }
+            }
+        }
+    }
+    println!("all kernels compile; {spills} bytes of spills in all");
+    Ok(())
+}
+
+#[derive(Default)]
+struct Kernel {
+    name: String,
+    registers: u32,
+    stack: u32,
+    spilled: u32,
+}
+
+/// Reads ptxas's verbose report.
+fn kernels(report: &str) -> Vec<Kernel> {
+    let mut all: Vec<Kernel> = Vec::new();
+    let before = |line: &str, word: &str| -> u32 {
+        let words: Vec<&str> = line.split([' ', ',']).filter(|w| !w.is_empty()).collect();
+        let at = words.windows(word.split(' ').count()).position(|w| w.join(" ") == word);
+        at.and_then(|i| words.get(i.wrapping_sub(1))?.parse().ok()).unwrap_or(0)
+    };
+    for line in report.lines() {
+        if let Some(name) =
+            line.split("Compiling entry function '").nth(1).and_then(|rest| rest.split('\'').next())
+        {
+            all.push(Kernel { name: name.to_owned(), ..Kernel::default() });
+        } else if let Some(kernel) = all.last_mut() {
+            if line.contains("bytes stack frame") {
+                kernel.stack = before(line, "bytes stack frame");
+                kernel.spilled = before(line, "bytes spill stores") + before(line, "bytes spill loads");
+            } else if line.contains("Used ") && line.contains(" registers") {
+                kernel.registers = before(line, "registers");
+            }
+        }
+    }
+    all
+}

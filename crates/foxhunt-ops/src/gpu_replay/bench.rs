@@ -1,0 +1,302 @@
+//! `foxhunt bench replay`: times the operations of a full memory inside captured graphs, after checking their results.
+//!
+//! A figure is device time an operation: a graph of many operations is replayed, timed with events, and the median of
+//! the replays is divided by the operations. It compares with nothing; peers are run beside it.
+
+use foxhunt_cuda::{CudaError, EventTimer, Stream};
+use serde::Serialize;
+
+use super::{GpuPrioritizedReplay, GpuReplayConfig, GpuReplayError, GpuSampling, Resort};
+use crate::priority_tree::cuda::DeviceUpdate;
+use crate::ring::cuda::{DeviceBatch, DeviceRows};
+
+/// Rows of one timed insert.
+pub const INSERT: usize = 1024;
+/// Sets of update arguments that a graph rotates through.
+const SETS: usize = 20;
+const REPLAYS: usize = 15;
+
+/// What to time.
+#[derive(Clone, Debug)]
+pub struct BenchConfig {
+    /// Capacities.
+    pub capacities: Vec<usize>,
+    /// Batches.
+    pub batches: Vec<usize>,
+    /// Capacities for rank-based sampling.
+    pub rank_capacities: Vec<usize>,
+    /// Values in a state.
+    pub state_dim: usize,
+}
+
+impl Default for BenchConfig {
+    fn default() -> Self {
+        Self {
+            capacities: vec![1 << 17, 1 << 20, 1 << 22, 1 << 24],
+            batches: vec![256, 1024, 8192],
+            rank_capacities: vec![1 << 20, 1 << 22],
+            state_dim: 51,
+        }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchRow {
+    /// Operation.
+    pub op: &'static str,
+    /// Rows of the memory, all filled.
+    pub capacity: usize,
+    /// Rows of the batch.
+    pub batch: usize,
+    /// Whether launches overlap.
+    pub programmatic: bool,
+    /// Median microseconds an operation.
+    pub us: f64,
+    /// Quickest and slowest replay, microseconds an operation.
+    pub us_range: [f64; 2],
+    /// Bytes of rows read and written an operation, in GB/s at the median; 0 where it moves none.
+    pub gb_per_s: f64,
+}
+
+/// Times everything; `report` hears each figure as it comes.
+///
+/// # Errors
+/// Those of the operations; [`CudaError::Driver`] with the call `result check` when a result was wrong.
+pub fn run(
+    stream: &Stream,
+    config: &BenchConfig,
+    report: &mut dyn FnMut(&BenchRow),
+) -> Result<Vec<BenchRow>, GpuReplayError> {
+    let mut rows = Vec::new();
+    let copy = copy_ceiling(stream)?;
+    let mut add = |row: BenchRow| {
+        report(&row);
+        rows.push(row);
+    };
+    add(copy);
+    for &capacity in &config.capacities {
+        let mut bench = Bench::new(stream, capacity, config.state_dim, GpuSampling::Proportional)?;
+        for &batch in &config.batches {
+            bench.prepare(batch)?;
+            bench.check()?;
+            for programmatic in [false, true] {
+                bench.replay.set_programmatic(programmatic);
+                bench.proportional(&mut add)?;
+            }
+            bench.check()?;
+        }
+    }
+    for &capacity in &config.rank_capacities {
+        let sampling = GpuSampling::RankBased { resort_every: 1 };
+        let mut bench = Bench::new(stream, capacity, config.state_dim, sampling)?;
+        for &batch in &[256, 8192] {
+            bench.prepare(batch)?;
+            for programmatic in [false, true] {
+                bench.replay.set_programmatic(programmatic);
+                bench.rank(&mut add)?;
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Device copy of 1 GiB, read and written: the bandwidth to hold figures against.
+fn copy_ceiling(stream: &Stream) -> Result<BenchRow, GpuReplayError> {
+    let n = 1 << 28;
+    let source = stream.zeros::<u32>("copy source", n)?;
+    let mut target = stream.zeros::<u32>("copy target", n)?;
+    let mut timer = EventTimer::new(stream.device())?;
+    let mut times = Vec::new();
+    for _ in 0..REPLAYS {
+        times.push(timer.time(stream, || stream.copy(&mut target, &source))?);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(row("device copy", n, 0, false, times, 2 * source.bytes()))
+}
+
+struct Bench<'s> {
+    stream: &'s Stream,
+    replay: GpuPrioritizedReplay,
+    out: DeviceBatch,
+    new: DeviceRows,
+    updates: Vec<(foxhunt_cuda::DeviceBuffer<u32>, foxhunt_cuda::DeviceBuffer<f32>)>,
+}
+
+impl<'s> Bench<'s> {
+    /// A full memory whose priorities differ by a factor of some hundred.
+    fn new(
+        stream: &'s Stream,
+        capacity: usize,
+        state_dim: usize,
+        sampling: GpuSampling,
+    ) -> Result<Self, GpuReplayError> {
+        let config = GpuReplayConfig { sampling, ..GpuReplayConfig::new(capacity, state_dim) };
+        let mut replay = GpuPrioritizedReplay::new(stream, config, None)?;
+        let mut new = DeviceRows::zeros(stream, INSERT, state_dim)?;
+        let host = host_rows(INSERT, state_dim);
+        stream.upload(&mut new.states, &host)?;
+        stream.upload(&mut new.next_states, &host)?;
+        stream.upload(&mut new.rewards, &host[..INSERT])?;
+        for _ in 0..capacity.div_ceil(INSERT) {
+            replay.insert(stream, &new, INSERT)?;
+        }
+        let piece = 1 << 16;
+        for first in (0..capacity).step_by(piece) {
+            let slots: Vec<u32> = (first..capacity.min(first + piece)).map(|i| i as u32).collect();
+            let td: Vec<f32> = slots.iter().map(|&i| td_error(u64::from(i))).collect();
+            let (slots, td) = (stream.upload_new("slots", &slots)?, stream.upload_new("td errors", &td)?);
+            replay.update(stream, &update(&slots, &td), td.len())?;
+        }
+        let out = DeviceBatch::zeros(stream, 1, state_dim)?;
+        stream.synchronise()?;
+        Ok(Self { stream, replay, out, new, updates: Vec::new() })
+    }
+
+    fn prepare(&mut self, batch: usize) -> Result<(), GpuReplayError> {
+        self.out = DeviceBatch::zeros(self.stream, batch, self.replay.config().state_dim)?;
+        let capacity = self.replay.capacity() as u64;
+        self.updates.clear();
+        for set in 0..SETS as u64 {
+            let ids = || (0..batch as u64).map(move |b| mix(set << 40 | b | 1 << 60));
+            let slots: Vec<u32> = ids().map(|h| (h % capacity) as u32).collect();
+            let td: Vec<f32> = ids().map(|h| td_error(h >> 1)).collect();
+            let stream = self.stream;
+            self.updates.push((stream.upload_new("slots", &slots)?, stream.upload_new("td errors", &td)?));
+        }
+        Ok(())
+    }
+
+    /// One draw equals prefix sum and binary search, and every sum equals its children.
+    fn check(&mut self) -> Result<(), GpuReplayError> {
+        let step = self.replay.counters(self.stream)?.samples;
+        self.replay.sample(self.stream, &mut self.out)?;
+        let drawn = self.stream.download(&self.out.indices)?;
+        let plain = self.replay.plain_slots(self.stream, drawn.len() as u32, step)?;
+        let wrong = self.replay.wrong_sums(self.stream)?;
+        if drawn == plain && wrong == 0 {
+            return Ok(());
+        }
+        let name = format!("{wrong} sums are wrong, draws agree: {}", drawn == plain);
+        Err(CudaError::Driver { call: "result check".to_owned(), name }.into())
+    }
+
+    fn proportional(&mut self, add: &mut dyn FnMut(BenchRow)) -> Result<(), GpuReplayError> {
+        let Self { stream, replay, out, new, updates } = self;
+        let (capacity, batch, on) = (replay.capacity(), out.len(), replay.config().programmatic);
+        let row_bytes = 2 * 4 * (2 * replay.config().state_dim + 4) as u64;
+        let sampled = batch as u64 * row_bytes;
+        let inserted = INSERT as u64 * row_bytes;
+        let times = time(stream, 60, |s, _| replay.sample(s, out))?;
+        add(row("sample + gather + weights", capacity, batch, on, times, sampled));
+        let times = time(stream, 60, |s, k| {
+            let (slots, td) = &updates[k % SETS];
+            replay.update(s, &update(slots, td), batch)
+        })?;
+        add(row("update", capacity, batch, on, times, 0));
+        let times = time(stream, 60, |s, _| replay.insert(s, new, INSERT))?;
+        add(row("insert of 1024", capacity, batch, on, times, inserted));
+        let times = time(stream, 20, |s, k| {
+            replay.sample(s, out)?;
+            replay.update(s, &back(out, &updates[k % SETS].1), batch)
+        })?;
+        add(row("sample + update", capacity, batch, on, times, sampled));
+        let times = time(stream, 20, |s, k| {
+            replay.sample(s, out)?;
+            replay.update(s, &back(out, &updates[k % SETS].1), batch)?;
+            replay.insert(s, new, INSERT)
+        })?;
+        add(row("sample + update + insert of 1024", capacity, batch, on, times, sampled + inserted));
+        Ok(())
+    }
+
+    fn rank(&mut self, add: &mut dyn FnMut(BenchRow)) -> Result<(), GpuReplayError> {
+        let Self { stream, replay, out, updates, .. } = self;
+        let (capacity, batch, on) = (replay.capacity(), out.len(), replay.config().programmatic);
+        // An order, by a full sort the first time.
+        replay.sample_with(stream, out, Resort::Always)?;
+        let times = time(stream, 60, |s, _| replay.sample_with(s, out, Resort::Never))?;
+        add(row("rank: draw, no new order", capacity, batch, on, times, 0));
+        let pair = time(stream, 20, |s, k| {
+            let (slots, td) = &updates[k % SETS];
+            replay.update(s, &update(slots, td), batch)?;
+            replay.sample_with(s, out, Resort::Repair(batch))
+        })?;
+        add(row("rank: update + repair + draw", capacity, batch, on, pair.clone(), 0));
+        let alone = time(stream, 60, |s, k| {
+            let (slots, td) = &updates[k % SETS];
+            replay.update(s, &update(slots, td), batch)
+        })?;
+        add(row("rank: update alone", capacity, batch, on, alone, 0));
+        // The changes just made are more than a repair takes, so this is a full sort and leaves all in order.
+        let sort = time(stream, 1, |s, _| replay.restart_epochs(s))?;
+        add(row("rank: full sort", capacity, batch, on, sort, 0));
+        let order = replay.rank_order(stream)?;
+        let p = replay.priorities(stream)?;
+        let sorted = order.windows(2).all(|w| {
+            let (a, b) = (p[w[0] as usize], p[w[1] as usize]);
+            a > b || (a == b && w[0] < w[1])
+        });
+        if !sorted || order.len() != capacity {
+            let name = "the order is wrong".to_owned();
+            return Err(CudaError::Driver { call: "result check".to_owned(), name }.into());
+        }
+        Ok(())
+    }
+}
+
+fn update<'a>(
+    slots: &'a foxhunt_cuda::DeviceBuffer<u32>,
+    td: &'a foxhunt_cuda::DeviceBuffer<f32>,
+) -> DeviceUpdate<'a> {
+    DeviceUpdate { indices: slots, td_errors: td, generations: None, gate: None }
+}
+
+fn back<'a>(out: &'a DeviceBatch, td: &'a foxhunt_cuda::DeviceBuffer<f32>) -> DeviceUpdate<'a> {
+    DeviceUpdate { indices: &out.indices, td_errors: td, generations: Some(&out.generations), gate: None }
+}
+
+/// Microseconds an operation of each timed replay of a graph of `ops` operations, sorted.
+fn time(
+    stream: &Stream,
+    ops: usize,
+    mut op: impl FnMut(&Stream, usize) -> Result<(), GpuReplayError>,
+) -> Result<Vec<f64>, GpuReplayError> {
+    let mut graph = stream.capture(|s| (0..ops).try_for_each(|k| op(s, k)))?;
+    let mut timer = EventTimer::new(stream.device())?;
+    for _ in 0..3 {
+        graph.launch(stream)?;
+    }
+    let mut times = Vec::with_capacity(REPLAYS);
+    for _ in 0..REPLAYS {
+        times.push(timer.time(stream, || graph.launch(stream))? / ops as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+fn row(
+    op: &'static str,
+    capacity: usize,
+    batch: usize,
+    programmatic: bool,
+    times: Vec<f64>,
+    bytes: u64,
+) -> BenchRow {
+    let us = times[times.len() / 2];
+    let us_range = [times[0], times[times.len() - 1]];
+    BenchRow { op, capacity, batch, programmatic, us, us_range, gb_per_s: bytes as f64 / us / 1e3 }
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ x >> 32
+}
+
+fn td_error(id: u64) -> f32 {
+    ((mix(id) >> 40) as f32 * (8.0 / 16_777_216.0) - 6.0).exp2()
+}
+
+fn host_rows(n: usize, state_dim: usize) -> Vec<f32> {
+    (0..(n * state_dim) as u64).map(|i| (mix(i) >> 40) as f32 * (1.0 / 16_777_216.0)).collect()
+}
