@@ -15,8 +15,9 @@
 //! | IoC | open(t+1) + s h, if within close(t) + s h {1, 2, 4} | up to {10, 25, 50} % of the volume of bar t+1 | taker |
 //!
 //! A limit is crossed at the open when the open is strictly better than the limit (below it for a buy). An open
-//! that equals the limit only touches it. "Through by one tick" means low <= limit - tick for a buy and
-//! high >= limit + tick for a sell, in f64. "Within" includes the bound.
+//! that equals the limit only touches it. "Through by one tick" means limit - low >= tick for a buy and
+//! high - limit >= tick for a sell. "Within" includes the bound. Decimal prices are not exact in f64, so each of
+//! the three comparisons takes prices closer than [`SAME_PRICE`] ticks for equal.
 
 use foxhunt_core::{OrderType, Urgency};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub const LIMIT_FACTOR: [f64; 3] = [2.0, 1.0, 0.5];
 pub const IOC_BOUND_FACTOR: [f64; 3] = [1.0, 2.0, 4.0];
 /// Share of the bar's volume an immediate order may take, by urgency.
 pub const IOC_VOLUME_SHARE: [f64; 3] = [0.10, 0.25, 0.50];
+
+/// Prices closer than this many ticks are one price: far above the rounding of f64, far below any real step.
+pub const SAME_PRICE: f64 = 1e-6;
 
 /// An order: a signed quantity and how it reaches the market.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +110,7 @@ pub fn fill(order: &Order, bar: &BarContext, fees: &FeeRates) -> Option<Fill> {
     let side = if order.quantity > 0.0 { 1.0 } else { -1.0 };
     let wanted = order.quantity.abs();
     let u = order.urgency as usize;
+    let same = bar.tick_size * SAME_PRICE;
 
     let (price, mid, filled, half_spread, impact, maker) = match order.order_type {
         OrderType::Market => {
@@ -115,12 +120,9 @@ pub fn fill(order: &Order, bar: &BarContext, fees: &FeeRates) -> Option<Fill> {
         }
         OrderType::LimitMaker => {
             let limit = bar.close - side * (bar.half_spread * LIMIT_FACTOR[u]);
-            let crossed_at_open = if side > 0.0 { bar.next_open < limit } else { bar.next_open > limit };
-            let through = if side > 0.0 {
-                bar.next_low <= limit - bar.tick_size
-            } else {
-                bar.next_high >= limit + bar.tick_size
-            };
+            let extreme = if side > 0.0 { bar.next_low } else { bar.next_high };
+            let crossed_at_open = side * (limit - bar.next_open) > same;
+            let through = side * (limit - extreme) >= bar.tick_size - same;
             if crossed_at_open {
                 (bar.next_open, bar.next_open, wanted, 0.0, 0.0, false)
             } else {
@@ -131,7 +133,7 @@ pub fn fill(order: &Order, bar: &BarContext, fees: &FeeRates) -> Option<Fill> {
         OrderType::Ioc => {
             let price = bar.next_open + side * bar.half_spread;
             let bound = bar.close + side * (bar.half_spread * IOC_BOUND_FACTOR[u]);
-            let within = if side > 0.0 { price <= bound } else { price >= bound };
+            let within = side * (price - bound) <= same;
             let available = bar.next_volume * IOC_VOLUME_SHARE[u];
             let share = if available < wanted { available } else { wanted };
             let filled = if within { share } else { 0.0 };

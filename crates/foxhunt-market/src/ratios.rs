@@ -95,7 +95,7 @@ impl fmt::Display for Ratio {
 /// # Errors
 /// [`Undefined::NonPositiveEquity`] when a value is zero, negative or not a number.
 pub fn simple_returns(equity: &[f64]) -> Result<Vec<f64>, Undefined> {
-    match equity.iter().position(|e| !(*e > 0.0)) {
+    match equity.iter().position(|e| e.is_nan() || *e <= 0.0) {
         Some(bar) => Err(Undefined::NonPositiveEquity { bar }),
         None => Ok(equity.windows(2).map(|pair| pair[1] / pair[0] - 1.0).collect()),
     }

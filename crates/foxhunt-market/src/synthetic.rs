@@ -11,11 +11,13 @@ use crate::{BarArrays, BarSeries, MarketError};
 const HOUR_NS: i64 = 3_600_000_000_000;
 /// 2020-01-06 00:00 UTC, a Monday.
 const FIRST_TIME: i64 = 1_578_268_800_000_000_000;
+/// Hours from the first bar to the end of i64 nanoseconds, in the year 2262.
+const MAX_BARS: usize = ((i64::MAX - FIRST_TIME) / HOUR_NS) as usize;
 
 /// A price that is a martingale: no policy has an expected profit before costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomWalk {
-    /// Bars, >= 2.
+    /// Bars, from 2 to about 2.1 million.
     pub n_bars: usize,
     /// Seed.
     pub seed: u64,
@@ -45,7 +47,7 @@ impl RandomWalk {
 /// A log price that falls back to its mean: deviation `x(t+1) = phi x(t) + volatility * normal`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanReverting {
-    /// Bars, >= 2.
+    /// Bars, from 2 to about 2.1 million.
     pub n_bars: usize,
     /// Seed.
     pub seed: u64,
@@ -104,6 +106,10 @@ fn series(
     log_start: f64,
     mut next: impl FnMut(usize) -> f64,
 ) -> Result<BarSeries, MarketError> {
+    if n_bars > MAX_BARS {
+        let rule = "at most 2,123,639: times end in the year 2262";
+        return Err(MarketError::InvalidArgument { what: "n_bars", value: n_bars.to_string(), rule });
+    }
     let mut arrays = BarArrays::default();
     let mut open = log_start.exp();
     for t in 0..n_bars {
@@ -171,5 +177,7 @@ mod tests {
         assert!(RandomWalk { n_bars: 9, seed: 1, volatility: f64::NAN, start_price: 1.0 }.bars().is_err());
         assert!(RandomWalk { n_bars: 9, seed: 1, volatility: 0.1, start_price: -1.0 }.bars().is_err());
         assert!(MeanReverting { phi: 1.5, ..reverting(1) }.bars().is_err());
+        assert_eq!(MAX_BARS, 2_123_639);
+        assert!(MeanReverting { n_bars: MAX_BARS + 1, ..reverting(1) }.bars().is_err());
     }
 }

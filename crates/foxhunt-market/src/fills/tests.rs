@@ -133,6 +133,42 @@ fn immediate_orders_stay_within_their_bound() {
     }
 }
 
+/// On a decimal grid, where no price is exact in f64, every boundary falls on its right side at every price.
+#[test]
+fn boundaries_hold_on_a_decimal_grid() {
+    let at = |points: i64| points as f64 * 1e-5;
+    for close in (90_000..130_000).step_by(7) {
+        // Half spread of one point, normal urgency: a buy limit one point below the close.
+        let b = BarContext {
+            close: at(close),
+            next_open: at(close),
+            next_high: at(close + 9),
+            next_low: at(close - 1),
+            next_volume: f64::INFINITY,
+            half_spread: at(1),
+            impact: 0.0,
+            tick_size: 1e-5,
+        };
+        assert_eq!(go(1.0, LimitMaker, Normal, b), None, "touched at {close}");
+        let through = go(1.0, LimitMaker, Normal, BarContext { next_low: at(close - 2), ..b });
+        assert!(through.unwrap().maker, "through at {close}");
+        let touch = BarContext { next_open: at(close - 1), ..b };
+        assert_eq!(go(1.0, LimitMaker, Normal, touch), None, "opened at the limit {close}");
+        let crossed = go(1.0, LimitMaker, Normal, BarContext { next_open: at(close - 2), ..touch });
+        assert!(!crossed.unwrap().maker, "opened below the limit {close}");
+        let sell = BarContext { next_high: at(close + 1), ..b };
+        assert_eq!(go(-1.0, LimitMaker, Normal, sell), None, "touched at {close}");
+        let through = go(-1.0, LimitMaker, Normal, BarContext { next_high: at(close + 2), ..sell });
+        assert!(through.unwrap().maker, "through at {close}");
+        // The bound of an immediate order is two half spreads from the close: its open may be one point away.
+        for side in [1_i64, -1] {
+            let gap = |points| BarContext { next_open: at(close + side * points), ..b };
+            assert!(go(side as f64, Ioc, Normal, gap(1)).is_some(), "on the bound at {close}");
+            assert_eq!(go(side as f64, Ioc, Normal, gap(2)), None, "past the bound at {close}");
+        }
+    }
+}
+
 /// Case F29: no fill at a price that is not a price, and no fill of nothing.
 #[test]
 fn nothing_is_filled_without_a_price_or_a_quantity() {
