@@ -13,8 +13,8 @@
 //! **Calibration.** A higher chance switches the same policies at more bars, so turnover rises with `c`. The chance
 //! starts from the closed form `turnover / (decisions * leverage)` (the mean distance between a uniform level
 //! and another one is one whole position) and is then moved by bracketed secant steps until the mean turnover
-//! of the policies is within 1 % of the agent's. For windows longer than 4 million bars over all policies, fewer
-//! policies are used for calibration. [`RandomBaseline::matched`] says whether the final mean is near.
+//! of the policies is within 1 % of the agent's. Where all policies together walk more than 32 million bars, fewer
+//! of them are used for calibration. [`RandomBaseline::matched`] says whether the final mean is near.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ use crate::MLError;
 /// Rounds of calibration at the most.
 const CALIBRATION_ROUNDS: u32 = 14;
 /// Bars over all policies that one round of calibration may cost.
-const CALIBRATION_BARS: usize = 4_000_000;
+const CALIBRATION_BARS: usize = 32_000_000;
 /// Relative error of the mean turnover at which calibration stops.
 const CALIBRATION_TOLERANCE: f64 = 0.01;
 
