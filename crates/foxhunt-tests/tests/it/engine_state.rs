@@ -1,0 +1,201 @@
+//! The CPU engine by itself: snapshots, refusals, non-finite values.
+
+use std::sync::Arc;
+
+use foxhunt::cpu_engine::CpuEngine;
+use foxhunt::engine::{ArrayData, Engine, Snapshot};
+use foxhunt::trainer::Prepared;
+use foxhunt::{MLError, Settings};
+use foxhunt_core::record::FaultKind;
+use foxhunt_core::settings::TargetUpdate;
+use foxhunt_market::STATE_DIM;
+
+use crate::support::{assert_same_bits, bars, tiny};
+
+fn prepared(settings: &Settings) -> Prepared {
+    Prepared::fit(bars(1), settings).unwrap()
+}
+
+fn engine(settings: &Settings) -> CpuEngine {
+    let Prepared { market, split, .. } = prepared(settings);
+    CpuEngine::new(settings, market, split.train).unwrap()
+}
+
+fn settings() -> Settings {
+    tiny("unused".as_ref())
+}
+
+/// Case E02: after a restore the engine draws what the original draws next, and a fresh one does not.
+#[test]
+fn a_restored_engine_draws_on() {
+    let mut first = engine(&settings());
+    first.collect(30).unwrap();
+    first.update(5).unwrap();
+    let saved = first.snapshot().unwrap();
+    let mut second = engine(&settings());
+    second.restore(&saved).unwrap();
+    assert_same_bits(&second.snapshot().unwrap(), &saved, "just restored");
+    for engine in [&mut first, &mut second] {
+        engine.collect(5).unwrap();
+        engine.update(5).unwrap();
+    }
+    assert_same_bits(&second.snapshot().unwrap(), &first.snapshot().unwrap(), "five on");
+    assert_eq!(second.drain().unwrap(), first.drain().unwrap());
+    let mut fresh = engine(&settings());
+    fresh.collect(35).unwrap();
+    fresh.update(5).unwrap();
+    assert_ne!(fresh.snapshot().unwrap(), first.snapshot().unwrap());
+}
+
+/// A snapshot with any one array missing, cut or of another type is refused, and the engine is as it was.
+#[test]
+fn a_snapshot_that_does_not_fit_changes_nothing() {
+    let mut donor = engine(&settings());
+    donor.collect(30).unwrap();
+    donor.update(3).unwrap();
+    let whole = donor.snapshot().unwrap();
+    let mut target = engine(&settings());
+    target.collect(10).unwrap();
+    let before = target.snapshot().unwrap();
+    let mut attempt = |snapshot: &Snapshot, what: &str| {
+        let error = target.restore(snapshot).err().unwrap_or_else(|| panic!("{what} was accepted"));
+        assert!(matches!(error, MLError::Checkpoint { .. }), "{what}: {error}");
+        assert_same_bits(&target.snapshot().unwrap(), &before, what);
+    };
+    for name in whole.arrays.keys() {
+        // A missing random state is a warning by the rule of E02, not a refusal.
+        if name == "replay.rng" {
+            continue;
+        }
+        let mut missing = whole.clone();
+        missing.arrays.remove(name);
+        attempt(&missing, &format!("without {name}"));
+        let mut retyped = whole.clone();
+        let array = retyped.arrays.get_mut(name).unwrap();
+        array.data = match &array.data {
+            ArrayData::F32(v) => ArrayData::F64(v.iter().map(|x| f64::from(*x)).collect()),
+            ArrayData::F64(v) => ArrayData::U64(v.iter().map(|x| x.to_bits()).collect()),
+            ArrayData::U32(v) => ArrayData::F32(v.iter().map(|x| *x as f32).collect()),
+            ArrayData::U64(v) => ArrayData::F64(v.iter().map(|x| *x as f64).collect()),
+        };
+        attempt(&retyped, &format!("{name} of another type"));
+    }
+    let mut other = settings();
+    other.network.hidden = vec![12, 9];
+    let mut other = engine(&other);
+    assert!(other.restore(&whole).is_err());
+}
+
+/// Case B13: a hard target interval counts updates: with one update for every 4 env steps and a sync every 2,500
+/// updates there are 4 syncs in 40,000 env steps. Scaled down by 100: 25 updates, 4 syncs in 100 updates.
+#[test]
+fn target_syncs_are_counted_in_updates() {
+    let mut settings = settings();
+    settings.env.n_envs = 4;
+    settings.learner.target = TargetUpdate::Hard { every: 25 };
+    let mut engine = engine(&settings);
+    engine.collect(20).unwrap();
+    let mut syncs = 0;
+    let mut last = engine.snapshot().unwrap().arrays["target.layer0.weight"].clone();
+    for update in 1..=100 {
+        engine.collect(1).unwrap();
+        engine.update(1).unwrap();
+        let snapshot = engine.snapshot().unwrap();
+        let target = snapshot.arrays["target.layer0.weight"].clone();
+        if target != last {
+            syncs += 1;
+            assert_eq!(update % 25, 0);
+            assert_eq!(target, snapshot.arrays["online.layer0.weight"]);
+        }
+        last = target;
+    }
+    assert_eq!(syncs, 4);
+}
+
+/// Case B07: two calls of collect are one long one: no transition joins the end of the first to a reset.
+#[test]
+fn two_collections_are_one() {
+    let mut settings = settings();
+    settings.env.n_envs = 1;
+    settings.env.episode_bars = 10;
+    settings.learner.n_step = 1;
+    let mut parts = engine(&settings);
+    parts.collect(3).unwrap();
+    parts.collect(3).unwrap();
+    let mut whole = engine(&settings);
+    whole.collect(6).unwrap();
+    let got = parts.snapshot().unwrap();
+    assert_same_bits(&got, &whole.snapshot().unwrap(), "3 + 3");
+    assert_eq!(got.arrays["replay.state"].shape, [6, STATE_DIM]);
+    let ArrayData::F32(states) = &got.arrays["replay.state"].data else { panic!() };
+    let ArrayData::F32(next) = &got.arrays["replay.next_state"].data else { panic!() };
+    for row in 0..5 {
+        assert_eq!(
+            next[row * STATE_DIM..(row + 1) * STATE_DIM],
+            states[(row + 1) * STATE_DIM..(row + 2) * STATE_DIM],
+            "row {row} leads to row {}",
+            row + 1
+        );
+    }
+}
+
+/// Cases B04, B06: where an episode is cut, the row keeps the state before the reset and goes on bootstrapping.
+#[test]
+fn a_cut_episode_keeps_its_own_next_state() {
+    let mut settings = settings();
+    settings.env.n_envs = 1;
+    settings.env.episode_bars = 4;
+    settings.learner.n_step = 1;
+    let mut engine = engine(&settings);
+    engine.collect(8).unwrap();
+    let snapshot = engine.snapshot().unwrap();
+    let ArrayData::F32(states) = &snapshot.arrays["replay.state"].data else { panic!() };
+    let ArrayData::F32(next) = &snapshot.arrays["replay.next_state"].data else { panic!() };
+    let ArrayData::F32(terminated) = &snapshot.arrays["replay.terminated"].data else { panic!() };
+    let (cut, fresh) = (3 * STATE_DIM..4 * STATE_DIM, 4 * STATE_DIM..5 * STATE_DIM);
+    assert_ne!(next[cut.clone()], states[fresh.clone()]);
+    // A fresh episode has no position; the state before the reset is one bar on in its own episode.
+    assert_eq!(states[fresh][48..], [0.0, 0.0, 0.0]);
+    assert_ne!(next[cut][..48], states[3 * STATE_DIM..][..48]);
+    assert_eq!(*terminated, [0.0; 8]);
+}
+
+/// Cases C11, C12: bars whose features are not finite are reported, their transitions are not stored, and learning
+/// goes on with the rest.
+#[test]
+fn a_dead_feature_is_reported_and_not_stored() {
+    let settings = settings();
+    let Prepared { market, split, .. } = prepared(&settings);
+    let mut dirty = (*market).clone();
+    let dead: Vec<usize> = split.train.clone().step_by(9).collect();
+    for bar in &dead {
+        dirty.features[bar * 48 + 5] = f32::NAN;
+    }
+    let mut engine = CpuEngine::new(&settings, Arc::new(dirty), split.train).unwrap();
+    engine.collect(60).unwrap();
+    engine.update(10).unwrap();
+    let stats = engine.drain().unwrap();
+    let reported: u32 =
+        stats.faults.iter().filter(|f| f.kind == FaultKind::NonFiniteState).map(|f| f.count).sum();
+    assert!(reported > 0);
+    assert_eq!((stats.updates, stats.skipped_updates), (10, 0));
+    assert!(stats.max_q.unwrap().is_finite());
+    let snapshot = engine.snapshot().unwrap();
+    for name in ["replay.state", "replay.next_state", "online.layer0.weight", "n_step.newest"] {
+        let ArrayData::F32(values) = &snapshot.arrays[name].data else { panic!() };
+        assert!(values.iter().all(|v| v.is_finite()), "{name}");
+    }
+}
+
+#[test]
+fn too_few_rows_are_an_error_and_threads_are_as_set() {
+    let mut settings = settings();
+    settings.run.threads = 2;
+    let mut engine = engine(&settings);
+    assert_eq!(engine.threads(), 2);
+    engine.collect(3).unwrap();
+    match engine.update(1) {
+        Err(MLError::NotEnoughData { have, need: 8 }) => assert!(have < 8),
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,119 @@
+//! Going on equals never having stopped, to the bit, for every way of drawing and every head.
+
+use std::cell::Cell;
+
+use foxhunt::Trainer;
+use foxhunt::trainer::StopReason;
+use foxhunt_core::Head;
+use foxhunt_core::settings::{NanPolicy, ReplayKind, TargetUpdate};
+
+use crate::support::{StopAt, assert_same_bits, bars, metrics, newest, run, tiny};
+
+/// Cases E02, B07, C18: stopped in the middle of an epoch, after k looks at the signal (2 of warm-up, then 2 while
+/// collecting and 2 while updating an epoch), for k in and between every part of an epoch.
+#[test]
+fn resumed_equals_uninterrupted() {
+    let dir = tempfile::tempdir().unwrap();
+    let kinds = [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased];
+    let heads = [Head::Exposure, Head::Factored, Head::Branching];
+    for (i, kind) in kinds.into_iter().enumerate() {
+        for (j, head) in heads.into_iter().enumerate() {
+            let mut settings = tiny(dir.path());
+            settings.replay.kind = kind;
+            settings.replay.resort_every = 7;
+            settings.network.head = head;
+            // Each option that holds state of its own is on in some of the nine.
+            settings.replay.capacity = if i == j { 100 } else { 512 };
+            settings.learner.accumulation = 1 + i;
+            settings.network.dueling = i != j;
+            if j == 1 {
+                settings.learner.target = TargetUpdate::Hard { every: 13 };
+            }
+            if i == 1 {
+                settings.guard.nan_policy = NanPolicy::Rollback;
+            }
+            let whole = run(&settings);
+            let want = newest(&whole.run);
+            for k in [1, 3 + i as u32, 5 + j as u32, 8, 11] {
+                let context = format!("{kind:?} {head:?} stopped at look {k}");
+                let stop = StopAt(Cell::new(k));
+                let first = Trainer::new(&settings, bars(1)).unwrap().stop_on(&stop).run().unwrap();
+                assert_eq!(first.stop_reason, StopReason::Interrupted, "{context}");
+                let second = Trainer::resume(first.run.folder(), bars(1)).unwrap().run().unwrap();
+                let got = newest(&second.run);
+                assert_same_bits(&got.snapshot, &want.snapshot, &context);
+                assert_eq!(got.manifest.trainer, want.manifest.trainer, "{context}");
+                assert_eq!(got.manifest.status, want.manifest.status, "{context}");
+                assert_eq!(got.manifest.settings, settings, "{context}: case B12");
+                assert_eq!(metrics(&second.run), metrics(&whole.run), "{context}");
+                assert_eq!(second.evaluation, whole.evaluation, "{context}");
+            }
+        }
+    }
+}
+
+/// Stopped again and again, a run still ends in the same place.
+#[test]
+fn many_stops_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = tiny(dir.path());
+    let want = run(&settings);
+    let stop = StopAt(Cell::new(1));
+    let mut outcome = Trainer::new(&settings, bars(1)).unwrap().stop_on(&stop).run().unwrap();
+    let mut stops = 1;
+    while outcome.stop_reason == StopReason::Interrupted {
+        let stop = StopAt(Cell::new(1));
+        outcome = Trainer::resume(outcome.run.folder(), bars(1)).unwrap().stop_on(&stop).run().unwrap();
+        stops += 1;
+    }
+    assert!(stops > 10, "{stops}");
+    assert_same_bits(&newest(&outcome.run).snapshot, &newest(&want.run).snapshot, "many stops");
+    assert_eq!(metrics(&outcome.run), metrics(&want.run));
+}
+
+/// Case E08 in a whole run: the disk fills up at a save. Without a small disk to mount, a limit on the size of files
+/// stands in: this test starts itself again under one.
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_leaves_the_previous_checkpoint() {
+    use foxhunt::checkpoint::CheckpointStore;
+    use foxhunt::{MLError, TrainObserver};
+
+    const CHILD: &str = "FOXHUNT_TEST_SMALL_DISK";
+    if let Some(dir) = std::env::var_os(CHILD) {
+        let settings = tiny(dir.as_ref());
+        let error = Trainer::new(&settings, bars(1)).unwrap().run().unwrap_err();
+        let MLError::WriteFailed { path, bytes, .. } = &error else { panic!("{error}") };
+        assert!(path.ends_with("epoch_2.tmp/state.safetensors"), "{}", path.display());
+        assert!(*bytes > 64 * 1024, "{error}");
+        return;
+    }
+    struct Quiet;
+    impl TrainObserver for Quiet {}
+
+    let dir = tempfile::tempdir().unwrap();
+    let test = std::env::current_exe().unwrap();
+    // 64 KiB hold the empty start and not the rows of two epochs; a write beyond the limit fails with an error
+    // where the signal is ignored.
+    let script = "trap '' XFSZ; ulimit -f 64; exec \"$0\" --exact \
+                  resume::a_disk_that_fills_up_leaves_the_previous_checkpoint --nocapture";
+    let output = std::process::Command::new("bash")
+        .args(["-c", script])
+        .arg(&test)
+        .env(CHILD, dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
+
+    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let store = CheckpointStore::new(folder.join("checkpoints"), 9);
+    assert_eq!(store.load_newest().unwrap().checkpoint.manifest.trainer.epoch, 0);
+    let left: Vec<_> = std::fs::read_dir(folder.join("checkpoints")).unwrap().collect();
+    assert_eq!(left.len(), 1, "the unfinished folder is gone");
+    // With room again the run goes on to where it would have been.
+    let again = Trainer::resume(&folder, bars(1)).unwrap().observe(Quiet).run().unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let want = run(&tiny(other.path()));
+    assert_same_bits(&newest(&again.run).snapshot, &newest(&want.run).snapshot, "after the full disk");
+}
