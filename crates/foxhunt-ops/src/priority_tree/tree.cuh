@@ -110,7 +110,8 @@ __device__ __forceinline__ u32 descend(const Tree& tree, u64 t, const u64 tops[8
   return node;
 }
 
-// The sum of the first n leaves of a tree of raw masses, in every lane of the warp. n is below the capacity.
+// The sum of the first n leaves of a tree of raw masses, in every lane of the warp. n is below the
+// capacity. It runs only while a memory fills.
 __device__ __forceinline__ u64 prefix_of(const Tree& tree, u32 n) {
   int lane = threadIdx.x & 31;
   u64 sum = 0;
