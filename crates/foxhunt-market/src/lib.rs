@@ -5,31 +5,31 @@
 
 pub mod bars;
 pub mod error;
-pub mod inspect;
-pub mod load;
-pub mod sessions;
 pub mod features;
 pub mod fills;
+pub mod inspect;
+pub mod load;
 pub mod market;
 pub mod normaliser;
 pub mod optimal;
 pub mod portfolio;
 pub mod ratios;
+pub mod sessions;
 pub mod split;
 pub mod synthetic;
 
 pub use bars::{BarArrays, BarSeries};
 pub use error::{MarketError, Place};
-pub use inspect::{Inspection, Jump, SpreadStatistics, inspect};
-pub use load::{DataReport, Loaded, Repairs, load};
-pub use sessions::GapSummary;
 pub use features::{
     FEATURES, LONGEST_LOOK_BACK, N_MARKET_FEATURES, RawFeatures, STATE_DIM, raw_features, router_inputs,
 };
 pub use fills::{BarContext, FeeRates, Fill, Order, fill};
+pub use inspect::{Inspection, Jump, SpreadStatistics, inspect};
+pub use load::{DataReport, Loaded, Repairs, load};
 pub use market::{Market, Normalise};
 pub use normaliser::Normaliser;
 pub use optimal::OptimalPolicy;
 pub use portfolio::Portfolio;
 pub use ratios::{Drawdown, Performance, Ratio, Undefined};
+pub use sessions::GapSummary;
 pub use split::Split;
