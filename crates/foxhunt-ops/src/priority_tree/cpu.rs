@@ -8,19 +8,20 @@ use super::{
     PRIORITY_CAP, PriorityParams, SumTree, UpdateReport, fraction, mass, mass_scale, priority, random_bits,
     stratum_width, target, weight,
 };
-use crate::error::{OpError, check_len, try_zeroed};
+use crate::error::{OpError, check_len};
+use crate::pages::Pages;
 use crate::ring::check_capacity;
 
 /// Marks a slot that the running update has touched. Priorities are not negative, so the sign bit is free.
 const TOUCHED: u32 = 1 << 31;
 
 /// Priorities of the slots of a ring. See [`crate::priority_tree`] for every formula.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PriorityTree {
     params: PriorityParams,
     scale: f32,
     /// u32 [capacity], bits of the f32 priorities; 0 where no row was written.
-    priorities: Vec<u32>,
+    priorities: Pages<u32>,
     tree: SumTree,
     len: usize,
     max_priority: f32,
@@ -64,7 +65,7 @@ impl PriorityTree {
         Ok(Self {
             params,
             scale: mass_scale(capacity),
-            priorities: try_zeroed(capacity, "priorities")?,
+            priorities: Pages::zeroed(capacity, "priorities")?,
             tree: SumTree::new(capacity)?,
             len: 0,
             max_priority: 1.0,
@@ -163,8 +164,9 @@ impl PriorityTree {
             }
         }));
         let (masses, mut read) = (self.tree.masses(), 0);
+        let priorities = &mut *self.priorities;
         for (&slot, &new) in slots.iter().zip(&self.new_words) {
-            let word = &mut self.priorities[slot as usize];
+            let word = &mut priorities[slot as usize];
             // As integers, touched words rank above untouched ones and among themselves by priority.
             let best = (*word & touched_mask(*word)).max(new);
             *word = if new == 0 { *word } else { best };
@@ -173,7 +175,7 @@ impl PriorityTree {
         // The masses are wanted next; reading them here brings them in while the priorities come.
         black_box(read);
         for &slot in slots {
-            let word = &mut self.priorities[slot as usize];
+            let word = &mut priorities[slot as usize];
             if *word & TOUCHED != 0 {
                 *word &= !TOUCHED;
                 self.tree.set(slot as usize, mass(f32::from_bits(*word), self.scale));
@@ -228,11 +230,11 @@ impl PriorityTree {
         }
     }
 
-    /// Becomes the tree that was saved. On an error nothing changes.
+    /// Whether [`PriorityTree::restore`] would take `state`.
     ///
     /// # Errors
     /// [`OpError::Length`] for more rows than slots, [`OpError::InvalidArgument`] for a priority that is none.
-    pub fn restore(&mut self, state: &PriorityTreeState) -> Result<(), OpError> {
+    pub fn check(&self, state: &PriorityTreeState) -> Result<(), OpError> {
         let n = state.priorities.len();
         if n > self.capacity() {
             return Err(OpError::Length { what: "priorities", got: n, expected: self.capacity() });
@@ -242,6 +244,15 @@ impl PriorityTree {
             let rule = "in [0, 32767.998]";
             return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule });
         }
+        Ok(())
+    }
+
+    /// Becomes the tree that was saved. On an error nothing changes.
+    ///
+    /// # Errors
+    /// As [`PriorityTree::check`].
+    pub fn restore(&mut self, state: &PriorityTreeState) -> Result<(), OpError> {
+        self.check(state)?;
         self.priorities.fill(0);
         for (word, p) in self.priorities.iter_mut().zip(&state.priorities) {
             // Adding zero turns -0 into 0 and leaves the rest.
@@ -249,7 +260,7 @@ impl PriorityTree {
         }
         let scale = self.scale;
         self.tree.set_range(0, self.priorities.iter().map(|&p| mass(f32::from_bits(p), scale)));
-        self.len = n;
+        self.len = state.priorities.len();
         self.max_priority = state.max_priority;
         self.refused = state.refused;
         self.capped = state.capped;

@@ -3,13 +3,14 @@
 //! It knows nothing of priorities; the rank sampler keeps its static masses in one too.
 
 use super::{FAN_OUT, MAX_TOP};
-use crate::error::{OpError, try_zeroed};
+use crate::error::OpError;
+use crate::pages::Pages;
 
 /// Masses with their sums by 64, 64 * 64, ... up to the first level of at most 256 nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub struct SumTree {
     /// u64; level 0 holds the masses, each level above the sums of 64 neighbours. Padded with zeros to whole nodes.
-    levels: Vec<Vec<u64>>,
+    levels: Vec<Pages<u64>>,
     len: usize,
 }
 
@@ -22,7 +23,7 @@ impl SumTree {
         let mut levels = Vec::new();
         let mut nodes = len;
         loop {
-            levels.push(try_zeroed(nodes.next_multiple_of(FAN_OUT), "priority sums")?);
+            levels.push(Pages::zeroed(nodes.next_multiple_of(FAN_OUT), "priority sums")?);
             if nodes <= MAX_TOP {
                 return Ok(Self { levels, len });
             }

@@ -8,7 +8,7 @@ use crate::priority_tree::{PriorityTree, SumTree, draw_targets, write_weights};
 use crate::ring::check_capacity;
 
 /// Draws rows by the rank of their priority. See [`crate::rank_sampler`] for every formula.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RankSampler {
     /// Mass of rank r + 1 at index r.
     masses: SumTree,
@@ -106,11 +106,11 @@ impl RankSampler {
         Ok(())
     }
 
-    /// Takes up a saved state. On an error nothing changes.
+    /// Whether `state` can belong to a memory of `len` rows.
     ///
     /// # Errors
     /// [`OpError::InvalidArgument`] when the order is no permutation of its first slots or is longer than `len`.
-    pub fn restore(&mut self, state: &RankSamplerState, len: usize) -> Result<(), OpError> {
+    pub fn check(state: &RankSamplerState, len: usize) -> Result<(), OpError> {
         let mut seen = vec![false; state.order.len()];
         let distinct = state
             .order
@@ -121,6 +121,15 @@ impl RankSampler {
             let rule = "a permutation of slots that hold rows";
             return Err(OpError::InvalidArgument { what: "rank order", value, rule });
         }
+        Ok(())
+    }
+
+    /// Takes up a saved state. On an error nothing changes.
+    ///
+    /// # Errors
+    /// As [`RankSampler::check`].
+    pub fn restore(&mut self, state: &RankSamplerState, len: usize) -> Result<(), OpError> {
+        Self::check(state, len)?;
         self.state.order.clear();
         self.state.order.extend_from_slice(&state.order);
         self.state.updates_since_sort = state.updates_since_sort;

@@ -196,18 +196,29 @@ impl Ring {
         out
     }
 
-    /// Becomes the ring that [`Ring::save`] was called on. On an error nothing changes.
+    /// Whether [`Ring::restore`] would take these rows.
     ///
     /// # Errors
     /// [`OpError::Length`] when `rows` does not hold the `min(inserted, capacity)` rows of this state dimension,
     /// [`OpError::InvalidArgument`] when a value is not finite.
-    pub fn restore(&mut self, rows: &Rows<'_>, inserted: u64, refused: [u64; 2]) -> Result<(), OpError> {
+    pub fn check(&self, rows: &Rows<'_>, inserted: u64) -> Result<(), OpError> {
         let s = self.layout.state_dim;
         rows.check(s)?;
         check_len("rows", rows.len(), inserted.min(self.capacity as u64) as usize)?;
-        if let Some(row) = (0..rows.len()).find(|&i| refusal(rows, s, i) != Refusal::None) {
-            return Err(OpError::InvalidArgument { what: "row", value: row.to_string(), rule: "finite" });
+        match (0..rows.len()).find(|&i| refusal(rows, s, i) != Refusal::None) {
+            Some(row) => {
+                Err(OpError::InvalidArgument { what: "row", value: row.to_string(), rule: "finite" })
+            }
+            None => Ok(()),
         }
+    }
+
+    /// Becomes the ring that [`Ring::save`] was called on. On an error nothing changes.
+    ///
+    /// # Errors
+    /// As [`Ring::check`].
+    pub fn restore(&mut self, rows: &Rows<'_>, inserted: u64, refused: [u64; 2]) -> Result<(), OpError> {
+        self.check(rows, inserted)?;
         for slot in 0..rows.len() {
             self.write(slot, rows, slot);
         }

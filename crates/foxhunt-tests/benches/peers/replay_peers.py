@@ -5,7 +5,7 @@
 
 2^20 rows of state dimension 51, alpha 0.6, beta 0.4, epsilon 1e-6, batches of 256 and 8192, inserts of 1024.
 Rows have five fields here, six in Foxhunt (which also stores the discount).
-`replay_peers.py --table FILE...` reads such lines, from any number of runs, and prints medians and ratios.
+`replay_peers.py --table FILE...` reads such lines, from any number of runs, and prints a table.
 """
 import json
 import statistics
@@ -150,18 +150,19 @@ def run(name, make):
 
 
 def table(paths):
+    """Median (10th percentile) of each run; ratios of the 10th percentiles, which other work on the machine disturbs least."""
     found = {}
     for path in paths:
         for line in open(path):
             if line.startswith("{"):
                 row = json.loads(line)
-                found.setdefault((row["part"], row["batch"]), {}).setdefault(row["impl"], []).append(row["us_median"])
+                found.setdefault((row["part"], row["batch"]), {}).setdefault(row["impl"], []).append(row)
     print("| operation | batch | Foxhunt, us | cpprb, us | torchrl, us | cpprb / Foxhunt | torchrl / Foxhunt |")
     print("|---|---|---|---|---|---|---|")
     for (part, batch), by in found.items():
-        cells = {name: statistics.median(values) for name, values in by.items()}
-        show = lambda name: " / ".join(f"{v:.1f}" for v in by.get(name, [])) or "-"
-        ratio = lambda name: f"{cells[name] / cells['foxhunt']:.1f}" if name in cells and "foxhunt" in cells else "-"
+        least = {name: min(row["us_p10"] for row in rows) for name, rows in by.items()}
+        show = lambda name: ", ".join(f"{r['us_median']:.1f} ({r['us_p10']:.1f})" for r in by.get(name, [])) or "-"
+        ratio = lambda name: f"{least[name] / least['foxhunt']:.1f}" if name in least and "foxhunt" in least else "-"
         print(f"| {part} | {batch} | {show('foxhunt')} | {show('cpprb')} | {show('torchrl')} | {ratio('cpprb')} | "
               f"{ratio('torchrl')} |")
 

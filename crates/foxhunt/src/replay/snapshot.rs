@@ -3,6 +3,7 @@
 //! Rows leave in slot order, fields apart and without padding, so a snapshot does not depend on how an engine lays
 //! out its rows. Sums are not saved: they are exact, so building them again gives the same ones.
 
+use foxhunt_ops::OpError;
 use foxhunt_ops::priority_tree::PriorityTreeState;
 use foxhunt_ops::rank_sampler::{RankSampler, RankSamplerState};
 use foxhunt_ops::ring::{BatchBuffers, Rows};
@@ -85,35 +86,46 @@ impl ReplayMemory {
         };
         let n = rows.len();
 
-        // The parts that can still refuse work on copies; the ring, last, refuses before it changes.
-        let mut tree = self.tree.clone();
-        if let Some(tree) = &mut tree {
-            let state = PriorityTreeState {
-                priorities: get.f32s("priority", Some(n))?.to_vec(),
-                max_priority: get.f32s("max_priority", Some(1))?[0],
-                refused: counters[2],
-                capped: counters[3],
-            };
-            tree.restore(&state).map_err(|e| misfit(e.to_string()))?;
-        } else if get.has("priority") {
-            return Err(misfit("it has priorities, this memory draws uniformly".into()));
-        }
-        let mut rank = self.rank.clone();
-        if rank.is_none() && get.has("rank_order") && tree.is_some() {
-            rank = Some(RankSampler::new(self.capacity(), self.alpha, self.resort_every)?);
-        }
-        if let Some(rank) = &mut rank {
+        // Everything is checked before anything changes.
+        let inserted = get.u64s("inserted", Some(1))?[0];
+        self.ring.check(&rows, inserted).map_err(refused)?;
+        let tree_state = match &self.tree {
+            Some(tree) => {
+                let state = PriorityTreeState {
+                    priorities: get.f32s("priority", Some(n))?.to_vec(),
+                    max_priority: get.f32s("max_priority", Some(1))?[0],
+                    refused: counters[2],
+                    capped: counters[3],
+                };
+                tree.check(&state).map_err(refused)?;
+                Some(state)
+            }
+            None if get.has("priority") => {
+                return Err(misfit("it has priorities, this memory draws uniformly".into()));
+            }
+            None => None,
+        };
+        let rank_state = if self.rank.is_some() || (get.has("rank_order") && self.tree.is_some()) {
             let counts = get.u64s("rank_counts", Some(2))?;
             let order = get.u32s("rank_order")?.to_vec();
             let state = RankSamplerState { order, updates_since_sort: counts[0], sorts: counts[1] };
-            rank.restore(&state, n).map_err(|e| misfit(e.to_string()))?;
-        }
+            RankSampler::check(&state, n).map_err(refused)?;
+            Some(state)
+        } else {
+            None
+        };
         let rng = if get.has("rng") { Some(get.u64s("rng", Some(2))?) } else { None };
-        let inserted = get.u64s("inserted", Some(1))?[0];
-        self.ring.restore(&rows, inserted, [counters[0], counters[1]]).map_err(|e| misfit(e.to_string()))?;
+        if rank_state.is_some() && self.rank.is_none() {
+            self.rank = Some(RankSampler::new(self.capacity(), self.alpha, self.resort_every)?);
+        }
 
-        self.tree = tree;
-        self.rank = rank;
+        self.ring.restore(&rows, inserted, [counters[0], counters[1]]).map_err(refused)?;
+        if let (Some(tree), Some(state)) = (&mut self.tree, &tree_state) {
+            tree.restore(state).map_err(refused)?;
+        }
+        if let (Some(rank), Some(state)) = (&mut self.rank, &rank_state) {
+            rank.restore(state, n).map_err(refused)?;
+        }
         self.stale_updates = counters[4];
         match rng {
             Some(rng) => (self.seed, self.samples_taken) = (rng[0], rng[1]),
@@ -132,6 +144,10 @@ impl ReplayMemory {
     pub fn rows(&self) -> BatchBuffers {
         self.ring.save()
     }
+}
+
+fn refused(error: OpError) -> MLError {
+    misfit(error.to_string())
 }
 
 fn misfit(reason: String) -> MLError {
