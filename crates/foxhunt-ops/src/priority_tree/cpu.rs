@@ -1,7 +1,5 @@
 //! The CPU twin of the priority tree.
 
-use std::hint::black_box;
-
 use foxhunt_core::Philox;
 
 use super::{
@@ -27,10 +25,11 @@ pub struct PriorityTree {
     max_priority: f32,
     refused: u64,
     capped: u64,
-    /// Scratch: targets and masses of a sample, touched priority words of an update.
+    /// Scratch: targets and masses of a sample, touched priority words and mass changes of an update.
     targets: Vec<u64>,
     masses: Vec<u64>,
     new_words: Vec<u32>,
+    changes: Vec<(u32, u64)>,
 }
 
 /// What a [`PriorityTree`] is rebuilt from.
@@ -74,6 +73,7 @@ impl PriorityTree {
             targets: Vec::new(),
             masses: Vec::new(),
             new_words: Vec::new(),
+            changes: Vec::new(),
         })
     }
 
@@ -150,7 +150,7 @@ impl PriorityTree {
         }
         let mut report = UpdateReport::default();
         let mut max = self.max_priority;
-        // Three passes, because each then keeps many cache misses in flight: powers, priorities, sums.
+        // Powers, priorities, sums: short passes, because each then keeps many cache misses in flight.
         self.new_words.clear();
         self.new_words.extend(td_errors.iter().map(|&td_error| match priority(td_error, &self.params) {
             Some((p, capped)) => {
@@ -163,24 +163,22 @@ impl PriorityTree {
                 0
             }
         }));
-        let (masses, mut read) = (self.tree.masses(), 0);
         let priorities = &mut *self.priorities;
         for (&slot, &new) in slots.iter().zip(&self.new_words) {
             let word = &mut priorities[slot as usize];
             // As integers, touched words rank above untouched ones and among themselves by priority.
             let best = (*word & touched_mask(*word)).max(new);
             *word = if new == 0 { *word } else { best };
-            read ^= masses[slot as usize];
         }
-        // The masses are wanted next; reading them here brings them in while the priorities come.
-        black_box(read);
+        self.changes.clear();
         for &slot in slots {
             let word = &mut priorities[slot as usize];
             if *word & TOUCHED != 0 {
                 *word &= !TOUCHED;
-                self.tree.set(slot as usize, mass(f32::from_bits(*word), self.scale));
+                self.changes.push((slot, mass(f32::from_bits(*word), self.scale)));
             }
         }
+        self.tree.set_many(&mut self.changes);
         report.applied = slots.len() - report.refused;
         self.max_priority = max;
         self.refused += report.refused as u64;

@@ -80,6 +80,24 @@ impl SumTree {
         }
     }
 
+    /// Sets the masses of distinct slots, given as (slot, mass), and corrects the sums above them; the masses are
+    /// used up as scratch. It goes level by level, so that the cache misses of the batch overlap.
+    pub fn set_many(&mut self, changes: &mut [(u32, u64)]) {
+        let mut shift = 0;
+        for level in &mut self.levels {
+            let level = &mut **level;
+            for (slot, change) in &mut *changes {
+                let node = &mut level[*slot as usize >> shift];
+                if shift == 0 {
+                    (*node, *change) = (*change, change.wrapping_sub(*node));
+                } else {
+                    *node = node.wrapping_add(*change);
+                }
+            }
+            shift += FAN_OUT.trailing_zeros();
+        }
+    }
+
     /// Sets the masses from `first` on and corrects the sums above them, each once.
     pub fn set_range(&mut self, first: usize, masses: impl ExactSizeIterator<Item = u64>) {
         let (mut from, mut to) = (first, first + masses.len());
