@@ -6,8 +6,8 @@
 //! - clip coefficient `c = 1` if `norm <= max_norm`, else `max_norm / norm`. A norm that is not finite has no
 //!   coefficient: the caller must not step. Zero norm and zero `max_norm` both give zero gradients, never 0/0;
 //! - Adam at step `t` (1 for the first): `g = c g`, `m += (1 - b1)(g - m)`, `v = b2 v + (1 - b2) g^2`,
-//!   `w -= (lr / (1 - b1^t)) m / (sqrt(v) / sqrt(1 - b2^t) + eps)`. `t` lives in the state beside m and v; the two
-//!   corrections are computed in f64 and used as f32;
+//!   `w -= (lr / (1 - b1^t)) m / (sqrt(v) / sqrt(1 - b2^t) + eps)`. `t` lives in the state beside m and v; the
+//!   factors `lr / (1 - b1^t)` and `1 / sqrt(1 - b2^t)` are computed in f64 and used as f32;
 //! - Polyak `target += tau (online - target)`; hard copy after applied update `N, 2N, ...`, never at 0.
 //!
 //! f32 throughout, one rounding an operation, never fused, so that elements are independent of vector width.
@@ -48,8 +48,8 @@ pub struct AdamScale {
     pub one_minus_beta2: f32,
     /// `lr / (1 - beta1^t)`.
     pub step_size: f32,
-    /// `sqrt(1 - beta2^t)`.
-    pub root_correction: f32,
+    /// `1 / sqrt(1 - beta2^t)`.
+    pub root_factor: f32,
     /// Epsilon.
     pub epsilon: f32,
 }
@@ -65,7 +65,7 @@ impl AdamScale {
             beta2: params.beta2 as f32,
             one_minus_beta2: (1.0 - params.beta2) as f32,
             step_size: (lr / (1.0 - power(params.beta1))) as f32,
-            root_correction: (1.0 - power(params.beta2)).sqrt() as f32,
+            root_factor: (1.0 - power(params.beta2)).sqrt().recip() as f32,
             epsilon: params.epsilon as f32,
         }
     }

@@ -164,7 +164,7 @@ pub fn backward(weights: &PackedWeights, acts: &Activations, rows: usize, deltas
 }
 
 /// `q`, f32 `[n_outputs]`, of one row of head outputs.
-fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
+pub(super) fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
     if !layout.shape().dueling {
         q.copy_from_slice(head);
         return;
@@ -300,9 +300,4 @@ impl Forward {
                 .for_each(|((acts, states), q)| run(acts, states, q)),
         }
     }
-}
-
-#[cfg(test)]
-pub(super) mod head {
-    pub(in super::super) use super::{head_gradient, q_from_head};
 }

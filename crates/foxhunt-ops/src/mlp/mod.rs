@@ -23,6 +23,7 @@
 //! This module holds no loss and no optimiser.
 
 mod cpu;
+mod lanes;
 mod layout;
 mod panels;
 #[cfg(test)]

@@ -8,18 +8,24 @@
 //! bias, from 0, or from what was there. It is the same chain whatever the number of rows, the tile or the vector
 //! width, so a row's result does not depend on its batch, and any device with an f32 fma can equal it to the bit.
 //!
-//! The inner loops are plain Rust over arrays; `dispatch!` compiles them once for AVX2 with FMA and once for the
-//! build's own target, and chooses at run time. That choice is the only `unsafe` of the CPU twins.
+//! The inner loops are written over [`Lanes`] and compiled twice; `dispatch!` chooses at run time by what the
+//! processor has.
 #![allow(unsafe_code)]
 
-/// Runs a body compiled for AVX2 with FMA where the processor has both, else as the build compiles it.
+#[cfg(target_arch = "x86_64")]
+use super::lanes::avx2::Avx2;
+use super::lanes::{Lanes, Portable};
+
+pub(super) use super::lanes::WIDTH;
+
+/// Runs a body with AVX2 lanes where the processor has AVX2 and FMA, else with portable ones.
 macro_rules! dispatch {
     ($body:ident ( $($arg:ident : $ty:ty),* )) => {{
         #[cfg(target_arch = "x86_64")]
         {
             #[target_feature(enable = "avx2,fma")]
             fn fast($($arg: $ty),*) {
-                $body($($arg),*);
+                $body::<Avx2>($($arg),*);
             }
             if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
                 // SAFETY: `fast` is an ordinary safe function but for the instructions it may use, and the line
@@ -28,12 +34,9 @@ macro_rules! dispatch {
                 return;
             }
         }
-        $body($($arg),*);
+        $body::<Portable>($($arg),*);
     }};
 }
-
-/// Columns a panel.
-pub(super) const WIDTH: usize = 16;
 
 /// A row-major matrix in panels of sixteen columns; columns beyond `cols` hold what was last written, 0 at first.
 #[derive(Clone, Debug, Default)]
@@ -84,15 +87,7 @@ impl Panels {
 
 /// Fills panel `p` of the `[k, n]` matrix whose transpose is the row-major `[n, k]` `source`.
 pub(super) fn pack_transposed(panel: &mut [[f32; WIDTH]], p: usize, source: &[f32], k: usize) {
-    dispatch!(pack_transposed_body(panel: &mut [[f32; WIDTH]], p: usize, source: &[f32], k: usize));
-}
-
-#[inline(always)]
-fn pack_transposed_body(panel: &mut [[f32; WIDTH]], p: usize, source: &[f32], k: usize) {
     let rows = source[p * WIDTH * k..].chunks_exact(k).take(WIDTH);
-    if rows.len() < WIDTH {
-        panel.fill([0.0; WIDTH]);
-    }
     for (c, row) in rows.enumerate() {
         for (slot, &value) in panel.iter_mut().zip(row) {
             slot[c] = value;
@@ -148,7 +143,7 @@ pub(super) fn product(
 }
 
 #[inline(always)]
-fn product_body(
+fn product_body<L: Lanes>(
     out: &mut Panels,
     rows: usize,
     a: &Panels,
@@ -168,19 +163,20 @@ fn product_body(
         while r < rows {
             let out = &mut out[r..rows];
             r += match rows - r {
-                1 => product_tile::<1>(out, p, r, a, panel, &start, finish),
-                2 => product_tile::<2>(out, p, r, a, panel, &start, finish),
-                3 => product_tile::<3>(out, p, r, a, panel, &start, finish),
+                1 => product_tile::<L, 1>(out, p, r, a, panel, &start, finish),
+                2 => product_tile::<L, 2>(out, p, r, a, panel, &start, finish),
+                3 => product_tile::<L, 3>(out, p, r, a, panel, &start, finish),
                 // 8 = 4 + 4, not 6 + 2: a tile of two rows waits for its own additions.
-                4 | 5 | 8 => product_tile::<4>(out, p, r, a, panel, &start, finish),
-                _ => product_tile::<6>(out, p, r, a, panel, &start, finish),
+                4 | 5 | 8 => product_tile::<L, 4>(out, p, r, a, panel, &start, finish),
+                _ => product_tile::<L, 6>(out, p, r, a, panel, &start, finish),
             };
         }
     }
 }
 
+/// Rows `r..r + M` of panel `p`; gives M.
 #[inline(always)]
-fn product_tile<const M: usize>(
+fn product_tile<L: Lanes, const M: usize>(
     out: &mut [[f32; WIDTH]],
     p: usize,
     r: usize,
@@ -189,28 +185,35 @@ fn product_tile<const M: usize>(
     start: &[f32; WIDTH],
     finish: Finish<'_>,
 ) -> usize {
-    let mut acc = [*start; M];
-    for (q, b) in panel.chunks(WIDTH).enumerate() {
-        let Some((a, _)) = a.data[q * a.rows + r..].split_first_chunk::<M>() else { return M };
-        for c in 0..b.len().min(WIDTH) {
+    let mut acc = [L::load(start); M];
+    let (whole, rest) = panel.as_chunks::<WIDTH>();
+    for (q, b) in whole.iter().enumerate() {
+        let Some(a) = a.data[q * a.rows + r..].first_chunk::<M>() else { return M };
+        for c in 0..WIDTH {
+            let b = L::load(&b[c]);
             for m in 0..M {
-                let x = a[m][c];
-                for n in 0..WIDTH {
-                    acc[m][n] = x.mul_add(b[c][n], acc[m][n]);
-                }
+                acc[m] = acc[m].fma(a[m][c], b);
+            }
+        }
+    }
+    if let Some(a) = a.data[a.data.len().min(whole.len() * a.rows + r)..].first_chunk::<M>() {
+        for (c, b) in rest.iter().enumerate() {
+            let b = L::load(b);
+            for m in 0..M {
+                acc[m] = acc[m].fma(a[m][c], b);
             }
         }
     }
     for (m, (out, acc)) in out.iter_mut().zip(acc).enumerate() {
-        for n in 0..WIDTH {
-            let x = acc[n];
-            out[n] = match finish {
-                Finish::Keep => x,
-                Finish::Relu if x < 0.0 => 0.0,
-                Finish::Relu => x,
-                Finish::Mask(h) if h.data[p * h.rows + r + m][n] <= 0.0 => 0.0,
-                Finish::Mask(_) => x,
-            };
+        acc.store(out);
+        match finish {
+            Finish::Keep => {}
+            Finish::Relu => out.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
+            Finish::Mask(h) => {
+                for (x, &h) in out.iter_mut().zip(&h.data[p * h.rows + r + m]) {
+                    *x = if h <= 0.0 { 0.0 } else { *x };
+                }
+            }
         }
     }
     M
@@ -247,7 +250,7 @@ pub(super) fn outer(
 }
 
 #[inline(always)]
-fn outer_body(weight: &mut [f32], bias: &mut [f32], p: usize, d: &Panels, x: &Panels, rows: usize) {
+fn outer_body<L: Lanes>(weight: &mut [f32], bias: &mut [f32], p: usize, d: &Panels, x: &Panels, rows: usize) {
     let units = bias.len();
     let d = &d.panel(p)[..rows];
     let mut sums = [0.0; WIDTH];
@@ -260,46 +263,50 @@ fn outer_body(weight: &mut [f32], bias: &mut [f32], p: usize, d: &Panels, x: &Pa
     bias.copy_from_slice(&sums[..units]);
     for i in 0..x.cols.div_ceil(WIDTH) {
         let x_panel = &x.panel(i)[..rows];
-        let first = i * WIDTH;
-        let mut o = 0;
-        while o < units {
-            o += match units - o {
-                1 => outer_tile::<1>(weight, x.cols, first, o, d, x_panel),
-                2 => outer_tile::<2>(weight, x.cols, first, o, d, x_panel),
-                3 => outer_tile::<3>(weight, x.cols, first, o, d, x_panel),
-                4 | 5 | 8 => outer_tile::<4>(weight, x.cols, first, o, d, x_panel),
-                _ => outer_tile::<6>(weight, x.cols, first, o, d, x_panel),
-            };
-        }
+        // Sixteen units are 6 + 6 + 4; units beyond those of the layer are summed and dropped.
+        outer_tile::<L, 6, 0>(weight, x.cols, i * WIDTH, d, x_panel);
+        outer_tile::<L, 6, 6>(weight, x.cols, i * WIDTH, d, x_panel);
+        outer_tile::<L, 4, 12>(weight, x.cols, i * WIDTH, d, x_panel);
     }
 }
 
+/// Units `O..O + M` of a panel of `d` against one panel of `x`, whose first column is `first`.
 #[inline(always)]
-fn outer_tile<const M: usize>(
+fn outer_tile<L: Lanes, const M: usize, const O: usize>(
     weight: &mut [f32],
     cols: usize,
     first: usize,
-    o: usize,
     d: &[[f32; WIDTH]],
     x: &[[f32; WIDTH]],
-) -> usize {
+) {
     let width = WIDTH.min(cols - first);
-    let mut acc = [[0.0; WIDTH]; M];
-    for (m, acc) in acc.iter_mut().enumerate() {
-        let at = (o + m) * cols + first;
-        acc[..width].copy_from_slice(&weight[at..at + width]);
-    }
-    for (d, x) in d.iter().zip(x) {
-        let Some(d) = d[o..].first_chunk::<M>() else { return M };
-        for m in 0..M {
-            for n in 0..WIDTH {
-                acc[m][n] = d[m].mul_add(x[n], acc[m][n]);
-            }
+    let mut acc = [L::load(&[0.0; WIDTH]); M];
+    for m in 0..M {
+        let at = (O + m) * cols + first;
+        // A whole panel of a unit that exists is read and written where it lies; edges go through a copy.
+        if let Some(whole) = weight.get(at..at + width).and_then(|row| row.first_chunk()) {
+            acc[m] = L::load(whole);
+        } else if let Some(part) = weight.get(at..at + width) {
+            let mut sums = [0.0; WIDTH];
+            sums[..width].copy_from_slice(part);
+            acc[m] = L::load(&sums);
         }
     }
-    for (m, acc) in acc.iter().enumerate() {
-        let at = (o + m) * cols + first;
-        weight[at..at + width].copy_from_slice(&acc[..width]);
+    for (d, x) in d.iter().zip(x) {
+        let x = L::load(x);
+        for m in 0..M {
+            acc[m] = acc[m].fma(d[O + m], x);
+        }
     }
-    M
+    for (m, acc) in acc.into_iter().enumerate() {
+        let at = (O + m) * cols + first;
+        let Some(row) = weight.get_mut(at..at + width) else { return };
+        if let Some(whole) = row.first_chunk_mut() {
+            acc.store(whole);
+        } else {
+            let mut sums = [0.0; WIDTH];
+            acc.store(&mut sums);
+            row.copy_from_slice(&sums[..width]);
+        }
+    }
 }

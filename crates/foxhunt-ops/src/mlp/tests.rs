@@ -1,6 +1,6 @@
 use foxhunt_core::Head;
 
-use super::cpu::head::q_from_head as row_q;
+use super::cpu::q_from_head as row_q;
 use super::*;
 
 fn shape(hidden: &[usize], head: Head, dueling: bool) -> MlpShape {
