@@ -5,7 +5,7 @@ use foxhunt_cuda::Stream;
 use super::{GpuPrioritizedReplay, GpuReplayError};
 use crate::error::{OpError, check_len};
 use crate::priority_tree::PRIORITY_CAP;
-use crate::priority_tree::cuda::{Control, place};
+use crate::priority_tree::device::{Control, place};
 
 /// Counts that the device keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -2,7 +2,8 @@ use foxhunt_cuda::CudaError;
 use foxhunt_cuda::nvrtc::compile;
 
 use super::{GpuReplayConfig, GpuSampling};
-use crate::priority_tree::cuda::{level_nodes, place, programs};
+use crate::priority_tree::cuda::programs;
+use crate::priority_tree::device::{level_nodes, place};
 
 /// Eight lanes read a node of 64 children in 16-byte pairs: `place` is a permutation of each node, and lane l finds
 /// children 8 l .. 8 l + 7 at 16 k + 2 l.

@@ -47,6 +47,7 @@
 
 mod cpu;
 pub mod cuda;
+pub mod device;
 mod sum_tree;
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use foxhunt_cuda::{CudaError, DeviceBuffer, Kernel, Launch, Module, Stream};
 
 use super::rank_mass;
-use crate::priority_tree::cuda::{ChangeLog, Control, DeviceTree, Orders, TreeKernels, place};
+use crate::priority_tree::cuda::{Orders, TreeKernels};
+use crate::priority_tree::device::{ChangeLog, Control, DeviceTree, place};
 
 /// Text of `rank_sampler.cu`.
 pub(crate) const RANK_SAMPLER_CU: &str = include_str!("rank_sampler.cu");

@@ -7,7 +7,7 @@ use foxhunt_cuda::bytemuck::Pod;
 use foxhunt_cuda::{CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
 
 use super::RowLayout;
-use crate::priority_tree::cuda::{ChangeLog, Changes, Control, DeviceTree};
+use crate::priority_tree::device::{ChangeLog, Changes, Control, DeviceTree};
 
 /// Text of `ring.cu`.
 pub(crate) const RING_CU: &str = include_str!("ring.cu");
