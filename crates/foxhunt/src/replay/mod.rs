@@ -31,8 +31,23 @@ pub use memory::{ReplayCounters, ReplayMemory};
 pub use snapshot::RestoreReport;
 
 use foxhunt_ops::OpError;
+use foxhunt_ops::gpu_replay::{CudaError, GpuReplayError};
 
 use crate::MLError;
+
+impl From<GpuReplayError> for MLError {
+    fn from(error: GpuReplayError) -> Self {
+        match error {
+            GpuReplayError::Op(error) => error.into(),
+            GpuReplayError::Cuda(CudaError::OutOfMemory { what, bytes, free }) => {
+                Self::GpuMemoryError { what, requested: bytes, free }
+            }
+            GpuReplayError::Cuda(error) => {
+                Self::DeviceUnavailable { device: "cuda", reason: error.to_string() }
+            }
+        }
+    }
+}
 
 impl From<OpError> for MLError {
     fn from(error: OpError) -> Self {
