@@ -58,9 +58,10 @@ fn measure(path: &Path) -> Result<(), Box<dyn Error>> {
     let arrays = (loaded.bars.len() * columns * 8) as f64;
     let peak = peak_bytes().unwrap_or(f64::NAN);
     println!(
-        "  loaded {} bars in {seconds:.2} s on {} threads; peak {:.0} MB = {:.2} x the arrays of {:.0} MB",
+        "  loaded {} bars in {seconds:.2} s on {} threads ({:.2} s of processor time); peak {:.0} MB = {:.2} x the arrays of {:.0} MB",
         loaded.bars.len(),
         std::thread::available_parallelism()?,
+        processor_seconds().unwrap_or(f64::NAN),
         peak / 1e6,
         peak / arrays,
         arrays / 1e6,
@@ -73,6 +74,14 @@ fn peak_bytes() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     line.split_whitespace().nth(1)?.parse::<f64>().ok().map(|kib| kib * 1024.0)
+}
+
+/// Seconds of processor time of this process (Linux, whose clock tick is a hundredth of a second).
+fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let field = |n: usize| after_name.split_whitespace().nth(n)?.parse::<f64>().ok();
+    Some((field(11)? + field(12)?) / 100.0)
 }
 
 /// Bar `t` of a deterministic wave: five decimals, one minute apart.

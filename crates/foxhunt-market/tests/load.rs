@@ -1,5 +1,7 @@
 //! Loading of bar files, from the outside: the samples, the known faults (cases G, F29, F35), dialects and dirt.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that meets one has failed")]
+
 #[path = "load/support.rs"]
 mod support;
 

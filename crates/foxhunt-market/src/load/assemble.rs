@@ -45,6 +45,7 @@ pub(super) fn assemble(
     }
 
     let last = bars.len() - 1;
+    let (gaps, hash) = rayon::join(|| sessions.summary(&bars.time), || bars.data_hash());
     let report = DataReport {
         file: request.path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         file_bytes,
@@ -57,13 +58,13 @@ pub(super) fn assemble(
         rows_of_other_symbols: other_rows,
         rows_kept: bars.len() as u64,
         repaired,
-        gaps: sessions.summary(&bars.time),
+        gaps,
         first: time_text(bars.time[0]),
         last: time_text(bars.time[last]),
         bar_seconds: bars.bar_ns as f64 / 1e9,
         bars_per_year: bars.bars_per_year(0..bars.len()).unwrap_or(0.0),
         tick_size: bars.tick_size,
-        hash: bars.data_hash(),
+        hash,
         assumptions: assumptions(settings, local_times, &layout.prices, layout.spread, &bars),
     };
     Ok(Loaded { bars, report })
@@ -128,10 +129,10 @@ fn drop_repetitions(file: &FileContext<'_>, chunk: &mut Chunk) -> Result<u64, Ma
     let mut keep = vec![true; chunk.len()];
     let mut dropped = 0;
     let mut kept = 0;
-    for row in 1..chunk.len() {
+    for (row, flag) in keep.iter_mut().enumerate().skip(1) {
         if chunk.arrays.time[row] == chunk.arrays.time[kept] {
             repeats(file, (chunk.rows[kept], &chunk.bar(kept)), (chunk.rows[row], &chunk.bar(row)))?;
-            keep[row] = false;
+            *flag = false;
             dropped += 1;
         } else {
             kept = row;

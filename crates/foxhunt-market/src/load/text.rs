@@ -33,7 +33,7 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
     let path = request.path;
     let (compression, file_bytes) = (source.compression, source.file_bytes);
     let mut blocks = Blocks::new(path, source);
-    let Some(first) = blocks.next(0)? else { return Err(MarketError::NoRows { path: path.into() }) };
+    let Some(first) = blocks.next()? else { return Err(MarketError::NoRows { path: path.into() }) };
     if first.contains(&0) {
         return Err(MarketError::UnknownFormat {
             path: path.into(),
@@ -47,7 +47,7 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
     // The first data row settles how times are written and which symbol is meant.
     let mut lines = Lines::new(&first[opening.data_start..], terminator, opening.first_row);
     let Some((row, line)) = lines.find(|(_, line)| !line.trim_ascii().is_empty()) else {
-        return match blocks.next(0)? {
+        return match blocks.next()? {
             None => Err(MarketError::NoRows { path: path.into() }),
             Some(_) => Err(MarketError::UnknownFormat {
                 path: path.into(),
@@ -88,10 +88,9 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
     let mut estimated = compression != Compression::None;
     loop {
         let data = &block[start..];
-        let lines = count_lines(data, terminator);
-        let (parsed, following) =
-            rayon::join(|| parse_block(&parser, data, next_row), || blocks.next(next_row + lines));
-        for piece in parsed? {
+        let (parsed, following) = rayon::join(|| parse_block(&parser, data, next_row), || blocks.next());
+        let (pieces, lines) = parsed?;
+        for piece in pieces {
             others.merge(&piece.others);
             other_rows += piece.other_rows;
             chunk.append(&file, piece.chunk)?;
@@ -103,9 +102,13 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
             estimated = true;
         }
         next_row += lines;
-        match following? {
-            Some(next) => (block, start) = (next, 0),
-            None => break,
+        match following {
+            Ok(Some(next)) => (block, start) = (next, 0),
+            Ok(None) => break,
+            Err(MarketError::LineTooLong { path, limit, .. }) => {
+                return Err(MarketError::LineTooLong { path, row: next_row, limit });
+            }
+            Err(other) => return Err(other),
         }
     }
     rule.finish(path, chunk.len(), others)?;
@@ -136,11 +139,15 @@ struct Piece {
     other_rows: u64,
 }
 
-/// Parses a block in parallel; the pieces come back in file order, or the first error in file order.
-fn parse_block(parser: &RowParser<'_>, data: &[u8], first_row: u64) -> Result<Vec<Piece>, MarketError> {
+/// Parses a block in parallel: the pieces in file order and the number of lines, or the first error in file order.
+fn parse_block(
+    parser: &RowParser<'_>,
+    data: &[u8],
+    first_row: u64,
+) -> Result<(Vec<Piece>, u64), MarketError> {
     let n_pieces = (data.len() / MIN_PIECE).clamp(1, rayon::current_num_threads() * 4);
     let mut pieces = Vec::with_capacity(n_pieces);
-    let (mut rest, mut row) = (data, first_row);
+    let mut rest = data;
     for left in (1..=n_pieces).rev() {
         let target = rest.len() / left;
         let end = rest[target..]
@@ -148,22 +155,33 @@ fn parse_block(parser: &RowParser<'_>, data: &[u8], first_row: u64) -> Result<Ve
             .position(|&b| b == parser.terminator)
             .map_or(rest.len(), |offset| target + offset + 1);
         let (piece, after) = if left == 1 { (rest, &rest[rest.len()..]) } else { rest.split_at(end) };
-        pieces.push((piece, row));
-        row += count_lines(piece, parser.terminator);
+        pieces.push(piece);
         rest = after;
     }
-    let parsed: Vec<Result<Piece, MarketError>> = pieces
+    // Each piece has to know its first line's number.
+    let counts: Vec<u64> = pieces.par_iter().map(|piece| count_lines(piece, parser.terminator)).collect();
+    let mut lines = 0;
+    let numbered: Vec<(&[u8], u64)> = pieces
+        .into_iter()
+        .zip(counts)
+        .map(|(piece, count)| {
+            lines += count;
+            (piece, first_row + lines - count)
+        })
+        .collect();
+    let parsed: Vec<Result<Piece, MarketError>> = numbered
         .into_par_iter()
         .map(|(piece, row)| {
             parser.parse(piece, row).map(|(chunk, others, other_rows)| Piece { chunk, others, other_rows })
         })
         .collect();
-    parsed.into_iter().collect()
+    Ok((parsed.into_iter().collect::<Result<_, _>>()?, lines))
 }
 
 fn count_lines(data: &[u8], terminator: u8) -> u64 {
     // Sums of bytes in short runs are what the compiler turns into vector code.
-    data.chunks(192).map(|run| u64::from(run.iter().map(|&b| u8::from(b == terminator)).sum::<u8>())).sum()
+    let in_run = |run: &[u8]| run.iter().fold(0_u8, |sum, &b| sum.wrapping_add(u8::from(b == terminator)));
+    data.chunks(192).map(|run| u64::from(in_run(run))).sum()
 }
 
 /// What stands before the first data row.

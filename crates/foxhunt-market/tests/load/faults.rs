@@ -228,7 +228,7 @@ fn case_g13_local_times() {
         other => panic!("{other}"),
     }
     let mars = DataSettings { timezone: "Mars/Olympus".into(), ..DataSettings::default() };
-    assert!(matches!(load_plain(&eurusd()), Ok(_)));
+    assert!(load_plain(&eurusd()).is_ok());
     assert!(matches!(load_text_with(minutes(3), &mars), Err(MarketError::UnknownTimezone { .. })));
 }
 

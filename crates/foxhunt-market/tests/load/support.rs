@@ -47,7 +47,7 @@ pub(crate) fn load_text_with(
 
 /// The error of a text file, which must be one.
 pub(crate) fn refused(content: impl AsRef<[u8]>) -> MarketError {
-    load_text(content).err().expect("the file should be refused")
+    load_text(content).expect_err("the file should be refused")
 }
 
 /// A header and rows of minute bars: `time,open,high,low,close,volume`, prices 100, 101, ...

@@ -39,8 +39,8 @@ impl Blocks {
         self.terminator.unwrap_or(b'\n')
     }
 
-    /// The next block, ending behind a line end or with the file. `first_row` is its first line's number, for errors.
-    pub(super) fn next(&mut self, first_row: u64) -> Result<Option<Vec<u8>>, MarketError> {
+    /// The next block, ending behind a line end or with the file. The row of an error counts from the block's first.
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, MarketError> {
         if self.ended {
             return Ok(None);
         }
@@ -63,11 +63,7 @@ impl Blocks {
                 self.carry = block.split_off(last + 1);
                 Ok(Some(block))
             }
-            None => Err(MarketError::LineTooLong {
-                path: self.path.clone(),
-                row: first_row.max(1),
-                limit: MAX_LINE,
-            }),
+            None => Err(MarketError::LineTooLong { path: self.path.clone(), row: 1, limit: MAX_LINE }),
         }
     }
 }
