@@ -16,8 +16,9 @@ const STEPS: &[(&str, &[&str])] = &[
     ("test", &["cargo", "test", "--workspace"]),
     ("clippy", &["cargo", "clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     ("docs", &["cargo", "doc", "--workspace", "--no-deps"]),
-    ("build", &["cargo", "build", "--release"]),
-    ("train", &["cargo", "run", "--release", "--", "train", "--config", "samples/ci.toml"]),
+    ("kernels", &["cargo", "xtask", "kernels"]),
+    ("train", &["cargo", "run", "--release", "--", "train", "--epochs", "6", "--out", "target/ci-runs"]),
+    ("learn", &["cargo", "run", "--release", "-p", "foxhunt-tests", "--example", "prove_learning"]),
 ];
 
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {

@@ -115,7 +115,7 @@ impl Default for ExecutionSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EnvSettings {
-    /// Parallel environments, 1 to 65,536. Default 16.
+    /// Parallel environments, 1 to 65,536. Default 64.
     pub n_envs: usize,
     /// Bars an episode lasts before it is truncated, >= 1. Default 256.
     pub episode_bars: usize,
@@ -132,7 +132,7 @@ pub struct EnvSettings {
 impl Default for EnvSettings {
     fn default() -> Self {
         Self {
-            n_envs: 16,
+            n_envs: 64,
             episode_bars: 256,
             start_equity: 100_000.0,
             max_leverage: 1.0,
@@ -309,13 +309,13 @@ impl Default for ReplaySettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExplorationSettings {
-    /// Chance of a random action by env steps, in [0, 1]. Default 1 to 0.02 over 40,000.
+    /// Chance of a random action by env steps, in [0, 1]. Default 1 to 0.02 over 120,000.
     pub epsilon: LinearSchedule,
 }
 
 impl Default for ExplorationSettings {
     fn default() -> Self {
-        Self { epsilon: LinearSchedule { start: 1.0, end: 0.02, steps: 40_000 } }
+        Self { epsilon: LinearSchedule { start: 1.0, end: 0.02, steps: 120_000 } }
     }
 }
 
