@@ -1,9 +1,11 @@
 //! What the user sees: text to standard output and notices to standard error.
 //!
 //! A reader that goes away (`foxhunt train | head -1`) never ends a run: the first failed write closes the
-//! stream for good and everything after it is dropped (case H07).
+//! stream for good and everything after it is dropped (case H07). Names and values out of files are shown, never obeyed:
+//! control codes in them are written as JSON writes them, `\u001b`.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,14 +17,24 @@ pub(crate) fn line(text: &str) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+    if writeln!(out, "{}", harmless(text)).and_then(|()| out.flush()).is_err() {
         OUT_CLOSED.store(true, Ordering::Relaxed);
     }
 }
 
 /// Writes a notice to standard error; a failure to do so is nobody's concern.
 pub(crate) fn notice(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
+}
+
+/// `text` with every control code but the line end spelt out.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n';
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let spelt = |c: char| if obeyed(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() };
+    Cow::Owned(text.chars().map(spelt).collect())
 }
 
 /// Whether progress can be drawn: standard error is a terminal that understands control codes.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use foxhunt::MLError;
 use foxhunt_core::settings::DataSettings;
 use foxhunt_market::{DataReport, Loaded, MarketError, load};
 use serde::{Deserialize, Serialize};
@@ -46,12 +47,30 @@ impl Source {
         }
     }
 
+    /// What to call it.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::BundledSample => format!("bundled sample {SAMPLE_NAME}"),
+            Self::File { path } => path.display().to_string(),
+        }
+    }
+
     /// Reads the bars.
     pub(crate) fn load(&self, settings: &DataSettings) -> anyhow::Result<Loaded> {
         match self {
-            Self::File { path } => Ok(load(path, settings)?),
+            Self::File { path } => load(path, settings).map_err(|error| self.named(error)),
             Self::BundledSample => bundled(settings),
         }
+    }
+
+    /// An error with the name of these bars before it, if it is about bars and does not say which (too few of them,
+    /// for example, is found by parts that know of no file).
+    pub(crate) fn named(&self, error: impl Into<anyhow::Error>) -> anyhow::Error {
+        let error = error.into();
+        let about_bars =
+            error.is::<MarketError>() || matches!(error.downcast_ref::<MLError>(), Some(MLError::Market(_)));
+        let name = self.name();
+        if about_bars && !error.to_string().contains(&name) { error.context(name) } else { error }
     }
 }
 

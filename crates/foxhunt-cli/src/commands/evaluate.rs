@@ -1,5 +1,6 @@
 //! `foxhunt evaluate`: a trained policy on a later file, same costs, same fills, nothing fitted again.
 
+use anyhow::Context as _;
 use foxhunt::Policy;
 use foxhunt::evaluation::evaluate_windows;
 use foxhunt_market::{Market, Normalise};
@@ -24,7 +25,8 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
 
     let note = DataNote { source, report: loaded.report };
     let normalise = Normalise::With(policy.normaliser().clone());
-    let market = Market::prepare(loaded.bars, &settings.execution, normalise)?;
+    let market = Market::prepare(loaded.bars, &settings.execution, normalise)
+        .map_err(|error| note.source.named(error))?;
     let evaluation = evaluate_windows(
         &market,
         &[("file", market.first_bar..market.len())],
@@ -40,7 +42,8 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
         console::line(&foxhunt_report::table::summary(&evaluation));
     }
     if let Some(folder) = &args.report {
-        std::fs::create_dir_all(folder)?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make folder {}", folder.display()))?;
         let title = format!("{} on {}", args.run.display(), note.report.file);
         let subject = Subject {
             title: &title,

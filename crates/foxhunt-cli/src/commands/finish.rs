@@ -12,11 +12,13 @@ use crate::{console, exit};
 
 /// One line about the bars.
 pub(super) fn announce(source: &Source, report: &DataReport) {
-    let name = match source {
-        Source::BundledSample => format!("bundled sample {}", report.file),
-        Source::File { path } => path.display().to_string(),
-    };
-    console::notice(&format!("{name}: {} bars, {} to {}", report.rows_kept, report.first, report.last));
+    console::notice(&format!(
+        "{}: {} bars, {} to {}",
+        source.name(),
+        report.rows_kept,
+        report.first,
+        report.last
+    ));
 }
 
 /// Runs to the end, prints the table and writes the report; or saves on a signal and says how to go on.

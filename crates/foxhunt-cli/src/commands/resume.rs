@@ -27,7 +27,8 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     finish::announce(&note.source, &loaded.report);
 
     let signals = Signals::install()?;
-    let trainer = Trainer::resume(&args.run, loaded.bars)?.observe(Progress::new()).stop_on(signals.clone());
+    let trainer = Trainer::resume(&args.run, loaded.bars).map_err(|error| note.source.named(error))?;
+    let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
     finish::train_and_report(trainer, &note, &signals)
 }
 

@@ -24,7 +24,8 @@ pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
     }
 
     let signals = Signals::install()?;
-    let trainer = Trainer::new(&settings, loaded.bars)?.observe(Progress::new()).stop_on(signals.clone());
+    let trainer = Trainer::new(&settings, loaded.bars).map_err(|error| source.named(error))?;
+    let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
     let run = trainer.run_folder();
     let note = DataNote { source, report: loaded.report };
     run.write_json(&run.paths().data_report(), &note)?;

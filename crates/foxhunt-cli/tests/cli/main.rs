@@ -1,0 +1,9 @@
+//! The `foxhunt` command as its user meets it: exit codes, streams, signals, files of every sort.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod files;
+mod hostile;
+mod stops;
+mod streams;
+mod support;
+mod usage;

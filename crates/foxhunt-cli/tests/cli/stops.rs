@@ -1,0 +1,188 @@
+//! Ends that were not planned: signals (case E09), kill -9 (case E03), full disks (case E08).
+#![cfg(unix)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::OnceLock;
+
+use crate::support::{Done, Place, foxhunt, policy_bytes, run, state_bytes, table, wait_for};
+
+/// Long enough to be stopped on the way.
+const LONG: &[&str] = &["--epochs", "2000", "--set", "checkpoint.every_epochs=100"];
+
+/// What a run that was never stopped leaves: policy, state, table.
+fn uninterrupted() -> &'static (Vec<u8>, Vec<u8>, String) {
+    static WHOLE: OnceLock<(Vec<u8>, Vec<u8>, String)> = OnceLock::new();
+    WHOLE.get_or_init(|| {
+        let place = Place::new();
+        let (done, run) = place.trained("bars.csv", "runs", LONG);
+        (policy_bytes(&run), state_bytes(&run), table(&done.out))
+    })
+}
+
+fn assert_as_uninterrupted(done: &Done, run: &Path, context: &str) {
+    let (policy, state, end) = uninterrupted();
+    assert!(policy_bytes(run) == *policy, "{context}: another policy");
+    assert!(state_bytes(run) == *state, "{context}: another state");
+    assert_eq!(table(&done.out), *end, "{context}");
+    let temporary: Vec<_> = fs::read_dir(run.join("checkpoints"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .filter(|name| {
+            !name.to_str().unwrap().starts_with("epoch_") || name.to_str().unwrap().contains("tmp")
+        })
+        .collect();
+    assert!(temporary.is_empty(), "{context}: {temporary:?}");
+}
+
+/// A long run that has done `lines` lines of metrics.
+fn begun(place: &Place, out: &str, lines: usize) -> (Child, PathBuf) {
+    let mut child =
+        place.train("bars.csv", out, LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = place.path(out);
+    let metrics = || {
+        let run = fs::read_dir(&parent).ok()?.next()?.ok()?.path();
+        fs::read_to_string(run.join("metrics.jsonl")).ok()
+    };
+    wait_for("the first epochs", || {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+        metrics().is_some_and(|text| text.lines().count() >= lines)
+    });
+    (child, place.only_run(out))
+}
+
+fn signal(child: &Child, name: &str) {
+    let kill = format!("kill -{name} {}", child.id());
+    assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+}
+
+/// Case E09: SIGINT and SIGTERM in the middle save, tell how to go on, and end with 130 and 143; the command told
+/// goes on to the same end, to the bit.
+#[test]
+fn a_signal_saves_and_the_command_told_goes_on() {
+    let place = Place::new();
+    for (name, code, lines) in [("INT", 130, 40), ("TERM", 143, 137)] {
+        let (child, run) = begun(&place, name, lines);
+        signal(&child, name);
+        let done = Done::from(child.wait_with_output().unwrap()).expect(code);
+        assert!(done.out.is_empty(), "{}", done.out);
+        let (_, told) = done.err.split_once("go on with: foxhunt ").expect(&done.err);
+        let told: Vec<_> = told.trim().split(' ').collect();
+        assert_eq!(told, ["resume", run.to_str().unwrap()]);
+        let done = Done::from(foxhunt().args(told).output().unwrap()).expect(0);
+        assert!(done.err.contains("resumes"), "{}", done.err);
+        assert_as_uninterrupted(&done, &run, name);
+    }
+}
+
+/// Case E09: a second signal, whether it comes in the middle of the save or after it, leaves a checkpoint that loads.
+#[test]
+fn an_impatient_second_signal_breaks_nothing() {
+    let place = Place::new();
+    for (round, second) in ["INT", "TERM", "INT"].into_iter().enumerate() {
+        let (mut child, run) = begun(&place, &format!("runs-{round}"), 30 + 50 * round);
+        signal(&child, "INT");
+        std::thread::sleep(std::time::Duration::from_micros(1500 * round as u64));
+        if child.try_wait().unwrap().is_none() {
+            signal(&child, second);
+        }
+        let done = Done::from(child.wait_with_output().unwrap());
+        assert!(matches!(done.code, Some(130 | 143)), "{:?}\n{}", done.code, done.err);
+        let done = Done::from(foxhunt().arg("resume").arg(&run).output().unwrap()).expect(0);
+        assert_as_uninterrupted(&done, &run, "two signals");
+    }
+}
+
+/// Cases E03 and E02: killed with -9 again and again, a run still ends in the same place, to the bit.
+#[test]
+fn kill_9_costs_no_bit() {
+    let place = Place::new();
+    let (mut child, run) = begun(&place, "runs", 250);
+    child.kill().unwrap();
+    assert_eq!(child.wait().unwrap().code(), None, "killed, not finished");
+    for round in 0..3 {
+        let before = fs::read(run.join("metrics.jsonl")).unwrap().len();
+        let mut child =
+            foxhunt().arg("resume").arg(&run).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("progress after the kill", || {
+            child.try_wait().unwrap().is_some()
+                || fs::read(run.join("metrics.jsonl")).is_ok_and(|m| m.len() > before + 3000 * (round + 1))
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let done = Done::from(foxhunt().arg("resume").arg(&run).output().unwrap()).expect(0);
+    assert_as_uninterrupted(&done, &run, "kill -9");
+}
+
+/// A run that is being written is not opened by a second process.
+#[test]
+fn two_processes_do_not_share_a_run() {
+    let place = Place::new();
+    let (mut child, folder) = begun(&place, "runs", 5);
+    let done = run(&["resume", folder.to_str().unwrap()]).expect(1);
+    assert!(done.err.contains(&format!("in use by process {}", child.id())), "{}", done.err);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A small disk of its own, unmounted in the end whatever happens.
+#[cfg(target_os = "linux")]
+struct SmallDisk(PathBuf);
+
+#[cfg(target_os = "linux")]
+impl SmallDisk {
+    fn mount(at: PathBuf, options: &str) -> Option<Self> {
+        fs::create_dir_all(&at).unwrap();
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "foxhunt-test"])
+            .arg(&at)
+            .stderr(Stdio::null())
+            .status();
+        mount.is_ok_and(|status| status.success()).then_some(Self(at))
+    }
+
+    fn grow(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let grown = std::process::Command::new("mount").args(["-o", &options]).arg(&self.0).status();
+        assert!(grown.unwrap().success());
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Case E08: a disk of 1 MiB fills up at a save: exit code 1, an error with path and bytes, nothing half-written, the
+/// previous checkpoint loads, and with room again the run goes on to where it would have been.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stderr)]
+fn a_full_disk_costs_no_checkpoint() {
+    let place = Place::new();
+    let Some(disk) = SmallDisk::mount(place.path("disk"), "size=1m") else {
+        eprintln!(
+            "SKIPPED: a tmpfs cannot be mounted here; foxhunt-tests has the same case under a file size limit"
+        );
+        return;
+    };
+    let more = ["--epochs", "60", "--set", "replay.capacity=4096"];
+    let done = Done::from(place.train("bars.csv", "disk", &more).output().unwrap()).expect(1);
+    let folder = place.only_run("disk");
+    let error = done.err.lines().last().unwrap();
+    assert!(error.starts_with("error: cannot write ") && error.contains(" bytes to "), "{error}");
+    assert!(error.contains(folder.to_str().unwrap()), "{error}");
+    for entry in fs::read_dir(folder.join("checkpoints")).unwrap() {
+        let name = entry.unwrap().file_name();
+        assert!(!name.to_str().unwrap().contains("tmp"), "{name:?} is left");
+    }
+    disk.grow("size=16m");
+    let done = Done::from(foxhunt().arg("resume").arg(&folder).output().unwrap()).expect(0);
+    let (whole, want) = place.trained("bars.csv", "roomy", &more);
+    assert_eq!(table(&done.out), table(&whole.out));
+    assert!(policy_bytes(&folder) == policy_bytes(&want) && state_bytes(&folder) == state_bytes(&want));
+}
