@@ -170,11 +170,18 @@ pub enum MLError {
     Settings(#[from] SettingsError),
     /// Bars were refused.
     #[error(transparent)]
-    Market(#[from] MarketError),
+    Market(Box<MarketError>),
     /// An action index was refused.
     #[error(transparent)]
     Action(#[from] ActionError),
     /// The tensor library failed.
     #[error("tensor operation failed: {0}")]
     Tensor(#[from] candle_core::Error),
+}
+
+// Boxed, because it would make every result of the library as large as itself.
+impl From<MarketError> for MLError {
+    fn from(error: MarketError) -> Self {
+        Self::Market(Box::new(error))
+    }
 }

@@ -86,9 +86,10 @@ impl Policy {
     /// [`MLError::CheckpointFile`] when it is missing, torn, newer than this build, or made for another feature
     /// table or state size.
     pub fn load(path: &Path) -> Result<Self, MLError> {
-        let inside = path.join("policy");
-        let folder =
-            if !path.join(DOCUMENT).exists() && inside.is_dir() { inside } else { path.to_path_buf() };
+        // The last is where a crash in the middle of a replacement leaves the policy before.
+        let places = [path.to_path_buf(), path.join("policy"), path.join("policy.old.tmp")];
+        let found = places.iter().find(|folder| folder.join(DOCUMENT).exists());
+        let folder = found.unwrap_or(&places[0]).clone();
         Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
     }
 
@@ -113,7 +114,7 @@ impl Policy {
     /// # Errors
     /// [`MLError::WriteFailed`] or [`MLError::Io`].
     pub fn save(&self, folder: &Path) -> Result<(), MLError> {
-        let temporary = folder.with_extension("tmp");
+        let temporary = PathBuf::from(format!("{}.tmp", folder.display()));
         remove(&temporary)?;
         let write = || {
             fs::create_dir_all(&temporary).map_err(|source| MLError::Io {
@@ -296,6 +297,8 @@ mod tests {
             }
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is left beside it");
+        fs::rename(dir.path().join("policy"), dir.path().join("policy.old.tmp")).unwrap();
+        Policy::load(dir.path()).unwrap();
     }
 
     /// Case C12: a NaN in the state is reported before the network can hide it.

@@ -199,7 +199,8 @@ fn skip_goes_on_for_a_while() {
     assert_ne!(after(&skipping, 30), after(&skipping, 26));
     let epoch = &skipping.seen.epochs[1].stats;
     assert_eq!((epoch.updates, epoch.skipped_updates, epoch.total_skipped_updates), (17, 3, 3));
-    let steps: Vec<_> = epoch.faults.iter().filter(|f| f.kind == FaultKind::NonFiniteLoss).map(|f| f.step).collect();
+    let steps: Vec<_> =
+        epoch.faults.iter().filter(|f| f.kind == FaultKind::NonFiniteLoss).map(|f| f.step).collect();
     assert_eq!(steps, [27, 28, 29], "the host misses none");
     assert!(skipping.seen.warnings.contains(&Warning::SkippedUpdates { epoch: 2, count: 3 }));
 

@@ -17,8 +17,7 @@ fn a_reverting_market_is_learned() {
     settings.training.epochs = 25;
     settings.training.updates_per_epoch = 96;
     settings.evaluation.random_policies = 2;
-    let market =
-        MeanReverting { n_bars: 6_000, seed: 3, phi: 0.9, volatility: 0.01, mean_price: 100.0 };
+    let market = MeanReverting { n_bars: 6_000, seed: 3, phi: 0.9, volatility: 0.01, mean_price: 100.0 };
     let outcome = Trainer::new(&settings, market.bars().unwrap()).unwrap().run().unwrap();
     let evaluation = outcome.evaluation.unwrap();
     let test = &evaluation.window("test").unwrap().agent.backtest;

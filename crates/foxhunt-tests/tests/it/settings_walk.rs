@@ -23,7 +23,10 @@ const OPTIONAL: [&str; 4] = [
 
 /// Keys that act where this walk does not look, each with the test that looks.
 const ELSEWHERE: [(&str, &str); 2] = [
-    ("replay.memory_fallback", "acts when a device cannot hold the memory; the CPU engine has no other place"),
+    (
+        "replay.memory_fallback",
+        "acts when a device cannot hold the memory; the CPU engine has no other place",
+    ),
     ("checkpoint.on_failure", "trainer::tests::a_failed_save_stops_or_warns_as_configured"),
 ];
 
@@ -185,7 +188,9 @@ fn fingerprint(settings: &Settings) -> String {
     };
     let paths = trainer.run_folder().paths().clone();
     let (ended, evaluation) = match trainer.run() {
-        Ok(o) => (format!("{:?} {} {}", o.stop_reason, o.epochs, o.updates), serde_json::to_string(&o.evaluation)),
+        Ok(o) => {
+            (format!("{:?} {} {}", o.stop_reason, o.epochs, o.updates), serde_json::to_string(&o.evaluation))
+        }
         Err(error) => (format!("failed: {error}"), Ok(String::new())),
     };
     let checkpoints = std::fs::read_dir(paths.checkpoints()).unwrap();
@@ -220,7 +225,9 @@ fn data_key_acts(dir: &Path, key: &str) -> bool {
     match key {
         "symbol" => {
             lines[0].push_str(",symbol");
-            lines.extend(plain(0..600).into_iter().flat_map(|line| [format!("{line},A"), format!("{line},B")]));
+            lines.extend(
+                plain(0..600).into_iter().flat_map(|line| [format!("{line},A"), format!("{line},B")]),
+            );
             other.symbol = Some("A".to_owned());
         }
         "timezone" => {

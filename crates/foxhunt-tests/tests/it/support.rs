@@ -96,7 +96,8 @@ pub(crate) fn bits(snapshot: &Snapshot) -> Vec<(String, Vec<usize>, Vec<u64>)> {
 /// Fails with the names of the arrays that differ.
 pub(crate) fn assert_same_bits(got: &Snapshot, want: &Snapshot, context: &str) {
     let (got, want) = (bits(got), bits(want));
-    let names = |side: &[(String, Vec<usize>, Vec<u64>)]| side.iter().map(|a| a.0.clone()).collect::<Vec<_>>();
+    let names =
+        |side: &[(String, Vec<usize>, Vec<u64>)]| side.iter().map(|a| a.0.clone()).collect::<Vec<_>>();
     assert_eq!(names(&got), names(&want), "{context}");
     let differ: Vec<_> = got.iter().zip(&want).filter(|(g, w)| g != w).map(|(g, _)| &g.0).collect();
     assert!(differ.is_empty(), "{context}: {differ:?} differ");

@@ -191,7 +191,7 @@ fn a_newer_or_foreign_checkpoint_says_so_and_the_previous_one_loads() {
         body.remove(key).unwrap();
     }
     body.insert("a key of a later version".into(), 1.into());
-    let mut attempt = |format| {
+    let attempt = |format| {
         fs::write(&path, sealed::seal(format, &body).unwrap()).unwrap();
         let error = load(&second).unwrap_err();
         let MLError::CheckpointFile { fault, .. } = error else { panic!("{error}") };

@@ -23,6 +23,8 @@ use crate::checkpoint::store::write_synced;
 /// One line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
+// Most lines are of the largest kind, so a box would save nothing.
+#[allow(clippy::large_enum_variant)]
 pub enum MetricsLine {
     /// A completed epoch.
     Epoch(EpochReport),
