@@ -33,12 +33,13 @@ impl Split {
         let usable = n_bars.saturating_sub(first_bar);
         let cut = |share: f64| first_bar + (usable as f64 * share) as usize;
         let (first, second) = (cut(settings.train), cut(settings.train + settings.validation));
+        // Any purge is allowed, so sums with it stop at the largest number, which no series reaches.
         let split = Self {
             train: first_bar..first,
-            validation: first + settings.purge_bars..second,
-            test: second + settings.purge_bars..n_bars,
+            validation: first.saturating_add(settings.purge_bars)..second,
+            test: second.saturating_add(settings.purge_bars)..n_bars,
         };
-        let long_enough = |r: &Range<usize>| r.end >= r.start + MIN_WINDOW_BARS;
+        let long_enough = |r: &Range<usize>| r.end >= r.start.saturating_add(MIN_WINDOW_BARS);
         if [&split.train, &split.validation, &split.test].into_iter().all(long_enough) {
             return Ok(split);
         }
@@ -46,13 +47,13 @@ impl Split {
         let need = [(settings.train, 0), (settings.validation, 1), (test, 1)]
             .into_iter()
             .map(|(share, purges)| {
-                let bars = MIN_WINDOW_BARS + purges * settings.purge_bars;
                 // One bar more, because both ends are rounded down.
-                ((bars + 1) as f64 / share).ceil() as usize
+                let bars = settings.purge_bars.saturating_mul(purges).saturating_add(MIN_WINDOW_BARS + 1);
+                (bars as f64 / share).ceil() as usize
             })
             .max()
             .unwrap_or(0);
-        Err(MarketError::TooFewRows { need: first_bar + need, have: n_bars })
+        Err(MarketError::TooFewRows { need: first_bar.saturating_add(need), have: n_bars })
     }
 }
 
@@ -71,6 +72,20 @@ mod tests {
             Err(MarketError::TooFewRows { have: 110, .. })
         ));
         assert!(Split::new(50, 100, &SplitSettings::default()).is_err());
+    }
+
+    /// A purge beyond every series and a share of almost nothing are errors like any other.
+    #[test]
+    fn extreme_settings_are_too_few_rows() {
+        for (train, validation, purge_bars) in
+            [(0.6, 0.2, usize::MAX), (0.6, 0.2, i64::MAX as usize), (1e-300, 0.2, 5), (0.7, 0.3 - 1e-16, 5)]
+        {
+            let settings = SplitSettings { train, validation, purge_bars };
+            match Split::new(1100, 100, &settings) {
+                Err(MarketError::TooFewRows { need, have: 1100 }) => assert!(need > 1100, "{settings:?}"),
+                other => panic!("{settings:?}: {other:?}"),
+            }
+        }
     }
 
     proptest! {

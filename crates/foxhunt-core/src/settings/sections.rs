@@ -119,7 +119,7 @@ pub struct EnvSettings {
     pub n_envs: usize,
     /// Bars an episode lasts before it is truncated, >= 1. Default 256.
     pub episode_bars: usize,
-    /// Equity at the start of an episode, account currency, > 0. Default 100,000.
+    /// Equity at the start of an episode, account currency, 1e-6 to 1e18. Default 100,000.
     pub start_equity: f64,
     /// Value of the maximum position over equity, in (0, 100]. Default 1.
     pub max_leverage: f64,
@@ -205,7 +205,7 @@ pub struct LearnerSettings {
     pub double: bool,
     /// Munchausen rewards (arXiv 2007.14430). Default false; true is refused until it exists.
     pub munchausen: bool,
-    /// Step size of Adam by update, > 0 throughout. Default 5e-4 to 1e-4 over 10,000.
+    /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
     pub learning_rate: LinearSchedule,
     /// Where the Huber loss turns linear, > 0. Default 1.
     pub huber_delta: f64,
@@ -215,7 +215,7 @@ pub struct LearnerSettings {
     pub adam_beta1: f64,
     /// Second-moment decay of Adam, in [0, 1). Default 0.999.
     pub adam_beta2: f64,
-    /// Added to the root of the second moment, > 0. Default 1e-8.
+    /// Added to the root of the second moment, >= 1e-20. Default 1e-8.
     pub adam_epsilon: f64,
     /// How the target network follows. Default Polyak with tau 0.005.
     pub target: TargetUpdate,
@@ -271,7 +271,7 @@ pub enum MemoryFallback {
 pub struct ReplaySettings {
     /// How rows are drawn. Default `proportional`.
     pub kind: ReplayKind,
-    /// Rows, >= 1. Default 131,072.
+    /// Rows, from `learner.batch` to 2^31. Default 131,072.
     pub capacity: usize,
     /// Power of the priority, in [0, 1]. Default 0.6.
     pub alpha: f64,
@@ -281,11 +281,11 @@ pub struct ReplaySettings {
     pub beta_max: f64,
     /// Samples over which beta moves. Default 20,000.
     pub beta_annealing_steps: usize,
-    /// Added to the priority after the power, >= 0. Default 1e-6.
+    /// Added to the priority after the power, in [0, 32767]. Default 1e-6.
     pub epsilon: f64,
     /// Rank-based: updates between two orderings, >= 1. Default 256.
     pub resort_every: u64,
-    /// What to do when the device cannot hold it. Default `cpu`.
+    /// What to do when the device cannot hold it. Default `cpu`; others are refused until an engine keeps it elsewhere.
     pub memory_fallback: MemoryFallback,
 }
 
@@ -423,7 +423,7 @@ impl Default for TrainingSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluationSettings {
-    /// Random baseline policies to average, >= 1. Default 20.
+    /// Random baseline policies to average, 1 to 10,000. Default 20.
     pub random_policies: u32,
     /// Risk-free rate a year, as a share. Default 0.
     pub risk_free_rate: f64,

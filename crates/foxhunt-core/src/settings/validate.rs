@@ -1,6 +1,6 @@
 //! Range checks, one line a rule.
 
-use super::{Settings, SettingsError, TargetUpdate};
+use super::{MemoryFallback, Settings, SettingsError, TargetUpdate};
 use crate::LinearSchedule;
 
 impl Settings {
@@ -48,7 +48,8 @@ impl Settings {
         let e = &self.env;
         within("env.n_envs", e.n_envs, "from 1 to 65536", 1, 65_536)?;
         within("env.episode_bars", e.episode_bars, "from 1 to 2^31 - 1", 1, i32::MAX as usize)?;
-        positive("env.start_equity", e.start_equity)?;
+        let equity = e.start_equity;
+        rule("env.start_equity", equity, "from 1e-6 to 1e18", (1e-6..=1e18).contains(&equity))?;
         rule(
             "env.max_leverage",
             e.max_leverage,
@@ -83,13 +84,23 @@ impl Settings {
         within("learner.accumulation", l.accumulation, "from 1 to 1024", 1, 1024)?;
         share("learner.gamma", l.gamma)?;
         within("learner.n_step", l.n_step, "from 1 to 256", 1, 256)?;
-        positive("learner.learning_rate.start", l.learning_rate.start)?;
-        positive("learner.learning_rate.end", l.learning_rate.end)?;
+        for (key, value) in [
+            ("learner.learning_rate.start", l.learning_rate.start),
+            ("learner.learning_rate.end", l.learning_rate.end),
+        ] {
+            rule(key, value, "in (0, 1]", value > 0.0 && value <= 1.0)?;
+        }
         positive("learner.huber_delta", l.huber_delta)?;
         not_negative("learner.clip_norm", l.clip_norm)?;
         rule("learner.adam_beta1", l.adam_beta1, "in [0, 1)", (0.0..1.0).contains(&l.adam_beta1))?;
         rule("learner.adam_beta2", l.adam_beta2, "in [0, 1)", (0.0..1.0).contains(&l.adam_beta2))?;
-        positive("learner.adam_epsilon", l.adam_epsilon)?;
+        // Below about 1e-23 the square of a gradient is 0 in f32; what divides by its root must then still be there.
+        rule(
+            "learner.adam_epsilon",
+            l.adam_epsilon,
+            "a finite number of at least 1e-20",
+            l.adam_epsilon >= 1e-20 && l.adam_epsilon.is_finite(),
+        )?;
         match l.target {
             TargetUpdate::Hard { every } => rule("learner.target.every", every, "at least 1", every >= 1)?,
             TargetUpdate::Polyak { tau } => {
@@ -99,6 +110,7 @@ impl Settings {
 
         let r = &self.replay;
         within("replay.capacity", r.capacity, "from 1 to 2^31", 1, 1 << 31)?;
+        rule("replay.capacity", r.capacity, "at least learner.batch", r.capacity >= l.batch)?;
         share("replay.alpha", r.alpha)?;
         share("replay.beta_start", r.beta_start)?;
         rule(
@@ -107,8 +119,14 @@ impl Settings {
             "in [replay.beta_start, 1]",
             r.beta_max >= r.beta_start && r.beta_max <= 1.0,
         )?;
-        not_negative("replay.epsilon", r.epsilon)?;
+        rule("replay.epsilon", r.epsilon, "in [0, 32767]", (0.0..=32_767.0).contains(&r.epsilon))?;
         rule("replay.resort_every", r.resort_every, "at least 1", r.resort_every >= 1)?;
+        available(
+            "replay.memory_fallback",
+            format!("{:?}", r.memory_fallback).to_lowercase(),
+            r.memory_fallback == MemoryFallback::Cpu,
+            "the engine that runs keeps the replay memory in host memory and has nothing to fall back to",
+        )?;
 
         let LinearSchedule { start, end, .. } = self.exploration.epsilon;
         share("exploration.epsilon.start", start)?;
@@ -135,7 +153,9 @@ impl Settings {
         rule("training.updates_per_epoch", t.updates_per_epoch, "at least 1", t.updates_per_epoch >= 1)?;
         rule("training.validate_every", t.validate_every, "at least 1", t.validate_every >= 1)?;
         let v = &self.evaluation;
-        rule("evaluation.random_policies", v.random_policies, "at least 1", v.random_policies >= 1)?;
+        rule("evaluation.random_policies", v.random_policies, "from 1 to 10000", {
+            (1..=10_000).contains(&v.random_policies)
+        })?;
         rule("evaluation.risk_free_rate", v.risk_free_rate, "in (-1, 10)", {
             v.risk_free_rate > -1.0 && v.risk_free_rate < 10.0
         })?;
@@ -227,6 +247,7 @@ mod tests {
             ("execution.median_window", "[execution]\nmedian_window = 1"),
             ("env.n_envs", "[env]\nn_envs = 0"),
             ("env.start_equity", "[env]\nstart_equity = inf"),
+            ("env.start_equity", "[env]\nstart_equity = 1e308"),
             ("env.max_leverage", "[env]\nmax_leverage = 101.0"),
             ("env.ruin_fraction", "[env]\nruin_fraction = 0.0"),
             ("env.reward_scale", "[env]\nreward_scale = nan"),
@@ -243,7 +264,15 @@ mod tests {
             ("learner.target.every", "[learner]\ntarget = { kind = \"hard\", every = 0 }"),
             ("learner.target.tau", "[learner]\ntarget = { kind = \"polyak\", tau = 0.0 }"),
             ("replay.beta_max", "[replay]\nbeta_start = 0.5\nbeta_max = 0.4"),
+            (
+                "learner.learning_rate.end",
+                "[learner]\nlearning_rate = { start = 1.0, end = 1e300, steps = 0 }",
+            ),
+            ("learner.adam_epsilon", "[learner]\nadam_epsilon = 1e-50"),
             ("replay.capacity", "[replay]\ncapacity = 0"),
+            ("replay.capacity", "[replay]\ncapacity = 127"),
+            ("replay.epsilon", "[replay]\nepsilon = 40000.0"),
+            ("replay.memory_fallback", "[replay]\nmemory_fallback = \"shrink\""),
             ("exploration.epsilon.end", "[exploration]\nepsilon = { start = 1.0, end = -0.1, steps = 1 }"),
             ("guard.max_skips_in_row", "[guard]\nmax_skips_in_row = 0"),
             (
@@ -251,6 +280,7 @@ mod tests {
                 "[monitor]\naverage_q_stop = { min_change = 1.0, patience = 0 }",
             ),
             ("training.epochs", "[training]\nepochs = 0"),
+            ("evaluation.random_policies", "[evaluation]\nrandom_policies = 4294967295"),
             ("evaluation.risk_free_rate", "[evaluation]\nrisk_free_rate = -1.0"),
             ("checkpoint.keep", "[checkpoint]\nkeep = 0"),
         ];

@@ -55,16 +55,8 @@ impl CpuEngine {
     /// An engine whose environments trade the bars `train` of `market`.
     ///
     /// # Errors
-    /// [`MLError::InvalidArgument`] when the replay memory is smaller than a batch, [`MLError::HostMemory`] with the
-    /// bytes that are missing, [`MLError::Market`] for a window that does not fit.
+    /// [`MLError::HostMemory`] with the bytes that are missing, [`MLError::Market`] for a window that does not fit.
     pub fn new(settings: &Settings, market: Arc<Market>, train: Range<usize>) -> Result<Self, MLError> {
-        if settings.replay.capacity < settings.learner.batch {
-            return Err(MLError::InvalidArgument {
-                what: "replay.capacity",
-                value: settings.replay.capacity.to_string(),
-                rule: "at least learner.batch",
-            });
-        }
         let pool = match settings.run.threads {
             0 => None,
             threads => Some(ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| {
