@@ -1,8 +1,7 @@
 //! The CPU twin of clipping, Adam and the target update.
 //!
 //! The loops over elements are compiled once more for AVX2, which halves their time; no operation is fused, so the
-//! bits are the same. Choosing between the two is the only `unsafe` here.
-#![allow(unsafe_code)]
+//! bits are the same.
 
 use rayon::prelude::*;
 
@@ -68,26 +67,20 @@ pub fn adam_step(scale: &AdamScale, w: &mut [f32], m: &mut [f32], v: &mut [f32],
 
 /// Runs a loop over elements as compiled for AVX2 where the processor has it.
 macro_rules! widest {
-    ($body:ident ( $($arg:ident : $ty:ty),* )) => {{
+    ($body:ident ( $($arg:ident),* )) => {{
         #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2")]
-            fn wide($($arg: $ty),*) {
-                $body($($arg),*);
-            }
-            if std::is_x86_feature_detected!("avx2") {
-                // SAFETY: `wide` is an ordinary safe function but for the instructions it may use, and the line
-                // above has just seen that this processor has them.
-                unsafe { wide($($arg),*) };
-                return;
-            }
+        if let Some(wide) = pulp::x86::V3::try_new() {
+            return wide.vectorize(
+                #[inline(always)]
+                || $body($($arg),*),
+            );
         }
         $body($($arg),*);
     }};
 }
 
 fn adam_block(scale: &AdamScale, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]) {
-    widest!(adam_body(scale: &AdamScale, w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32]));
+    widest!(adam_body(scale, w, m, v, g));
 }
 
 #[inline(always)]
@@ -116,7 +109,7 @@ pub fn polyak(target: &mut [f32], online: &[f32], tau: f32) {
 }
 
 fn polyak_block(target: &mut [f32], online: &[f32], tau: f32) {
-    widest!(polyak_body(target: &mut [f32], online: &[f32], tau: f32));
+    widest!(polyak_body(target, online, tau));
 }
 
 #[inline(always)]

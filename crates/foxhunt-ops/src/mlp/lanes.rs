@@ -2,83 +2,68 @@
 //!
 //! One trait with a portable implementation and one of two AVX2 registers; both round once a fused multiply-add, so
 //! they agree to the bit. The loops name the lanes rather than trusting the compiler to find them, because whether
-//! it does changed with the optimisation level by a factor of fifteen.
-#![allow(unsafe_code)]
+//! it does changed with the optimisation level by a factor of fifteen. That the processor has AVX2 and FMA is
+//! carried by the type: only a check of the processor makes one.
 
 /// Columns a panel.
 pub(super) const WIDTH: usize = 16;
 
-/// Sixteen running sums.
+/// A way to compute on sixteen lanes.
 pub(super) trait Lanes: Copy {
+    /// Sixteen running sums.
+    type Sums: Copy;
     /// Reads sixteen values.
-    fn load(from: &[f32; WIDTH]) -> Self;
+    fn load(self, from: &[f32; WIDTH]) -> Self::Sums;
     /// Writes sixteen values.
-    fn store(self, to: &mut [f32; WIDTH]);
-    /// `self + x * y` in each lane, rounded once.
-    fn fma(self, x: f32, y: Self) -> Self;
+    fn store(self, sums: Self::Sums, to: &mut [f32; WIDTH]);
+    /// `sums + x * y` in each lane, rounded once.
+    fn fma(self, sums: Self::Sums, x: f32, y: Self::Sums) -> Self::Sums;
 }
 
 /// Any processor.
 #[derive(Clone, Copy)]
-pub(super) struct Portable([f32; WIDTH]);
+pub(super) struct Portable;
 
 impl Lanes for Portable {
+    type Sums = [f32; WIDTH];
+
     #[inline(always)]
-    fn load(from: &[f32; WIDTH]) -> Self {
-        Self(*from)
+    fn load(self, from: &[f32; WIDTH]) -> Self::Sums {
+        *from
     }
 
     #[inline(always)]
-    fn store(self, to: &mut [f32; WIDTH]) {
-        *to = self.0;
+    fn store(self, sums: Self::Sums, to: &mut [f32; WIDTH]) {
+        *to = sums;
     }
 
     #[inline(always)]
-    fn fma(mut self, x: f32, y: Self) -> Self {
-        for (sum, y) in self.0.iter_mut().zip(y.0) {
+    fn fma(self, mut sums: Self::Sums, x: f32, y: Self::Sums) -> Self::Sums {
+        for (sum, y) in sums.iter_mut().zip(y) {
             *sum = x.mul_add(y, *sum);
         }
-        self
+        sums
     }
 }
 
+/// A processor with AVX2 and FMA: two registers of eight.
 #[cfg(target_arch = "x86_64")]
-pub(super) mod avx2 {
-    use std::arch::x86_64::{__m256, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_storeu_ps};
+impl Lanes for pulp::x86::V3 {
+    type Sums = [pulp::f32x8; 2];
 
-    use super::{Lanes, WIDTH};
+    #[inline(always)]
+    fn load(self, from: &[f32; WIDTH]) -> Self::Sums {
+        pulp::cast(*from)
+    }
 
-    /// Two registers of eight. Only code that has seen AVX2 and FMA on this processor may use it: `dispatch!` of the
-    /// products is that code, and the type is not visible elsewhere.
-    #[derive(Clone, Copy)]
-    pub(in super::super) struct Avx2(__m256, __m256);
+    #[inline(always)]
+    fn store(self, sums: Self::Sums, to: &mut [f32; WIDTH]) {
+        *to = pulp::cast(sums);
+    }
 
-    impl Lanes for Avx2 {
-        #[inline(always)]
-        fn load(from: &[f32; WIDTH]) -> Self {
-            let from = from.as_ptr();
-            // SAFETY: the array has sixteen floats, so eight can be read at 0 and at 8, at any alignment. AVX is
-            // there: see the type.
-            unsafe { Self(_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))) }
-        }
-
-        #[inline(always)]
-        fn store(self, to: &mut [f32; WIDTH]) {
-            let to = to.as_mut_ptr();
-            // SAFETY: as in `load`, for writing; the borrow is exclusive.
-            unsafe {
-                _mm256_storeu_ps(to, self.0);
-                _mm256_storeu_ps(to.add(8), self.1);
-            }
-        }
-
-        #[inline(always)]
-        fn fma(self, x: f32, y: Self) -> Self {
-            // SAFETY: FMA is there: see the type. The instructions touch no memory.
-            unsafe {
-                let x = _mm256_set1_ps(x);
-                Self(_mm256_fmadd_ps(x, y.0, self.0), _mm256_fmadd_ps(x, y.1, self.1))
-            }
-        }
+    #[inline(always)]
+    fn fma(self, sums: Self::Sums, x: f32, y: Self::Sums) -> Self::Sums {
+        let x = self.splat_f32x8(x);
+        [self.mul_add_f32x8(x, y[0], sums[0]), self.mul_add_f32x8(x, y[1], sums[1])]
     }
 }

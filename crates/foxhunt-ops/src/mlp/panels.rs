@@ -8,33 +8,24 @@
 //! bias, from 0, or from what was there. It is the same chain whatever the number of rows, the tile or the vector
 //! width, so a row's result does not depend on its batch, and any device with an f32 fma can equal it to the bit.
 //!
-//! The inner loops are written over [`Lanes`] and compiled twice; `dispatch!` chooses at run time by what the
+//! The inner loops are written over [`Lanes`] and compiled twice; [`dispatch!`] chooses at run time by what the
 //! processor has.
-#![allow(unsafe_code)]
 
-#[cfg(target_arch = "x86_64")]
-use super::lanes::avx2::Avx2;
 use super::lanes::{Lanes, Portable};
 
 pub(super) use super::lanes::WIDTH;
 
 /// Runs a body with AVX2 lanes where the processor has AVX2 and FMA, else with portable ones.
 macro_rules! dispatch {
-    ($body:ident ( $($arg:ident : $ty:ty),* )) => {{
+    ($body:ident ( $($arg:ident),* )) => {{
         #[cfg(target_arch = "x86_64")]
-        {
-            #[target_feature(enable = "avx2,fma")]
-            fn fast($($arg: $ty),*) {
-                $body::<Avx2>($($arg),*);
-            }
-            if std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma") {
-                // SAFETY: `fast` is an ordinary safe function but for the instructions it may use, and the line
-                // above has just seen that this processor has them.
-                unsafe { fast($($arg),*) };
-                return;
-            }
+        if let Some(lanes) = pulp::x86::V3::try_new() {
+            return lanes.vectorize(
+                #[inline(always)]
+                || $body(lanes, $($arg),*),
+            );
         }
-        $body::<Portable>($($arg),*);
+        $body(Portable, $($arg),*);
     }};
 }
 
@@ -132,18 +123,12 @@ pub(super) fn product(
         "shapes of a product"
     );
     assert!(init.is_none_or(|bias| bias.len() == out.cols), "one bias for each column");
-    dispatch!(product_body(
-        out: &mut Panels,
-        rows: usize,
-        a: &Panels,
-        b: &Panels,
-        init: Option<&[f32]>,
-        finish: Finish<'_>
-    ));
+    dispatch!(product_body(out, rows, a, b, init, finish));
 }
 
 #[inline(always)]
 fn product_body<L: Lanes>(
+    lanes: L,
     out: &mut Panels,
     rows: usize,
     a: &Panels,
@@ -163,12 +148,12 @@ fn product_body<L: Lanes>(
         while r < rows {
             let out = &mut out[r..rows];
             r += match rows - r {
-                1 => product_tile::<L, 1>(out, p, r, a, panel, &start, finish),
-                2 => product_tile::<L, 2>(out, p, r, a, panel, &start, finish),
-                3 => product_tile::<L, 3>(out, p, r, a, panel, &start, finish),
+                1 => product_tile::<L, 1>(lanes, out, p, r, a, panel, &start, finish),
+                2 => product_tile::<L, 2>(lanes, out, p, r, a, panel, &start, finish),
+                3 => product_tile::<L, 3>(lanes, out, p, r, a, panel, &start, finish),
                 // 8 = 4 + 4, not 6 + 2: a tile of two rows waits for its own additions.
-                4 | 5 | 8 => product_tile::<L, 4>(out, p, r, a, panel, &start, finish),
-                _ => product_tile::<L, 6>(out, p, r, a, panel, &start, finish),
+                4 | 5 | 8 => product_tile::<L, 4>(lanes, out, p, r, a, panel, &start, finish),
+                _ => product_tile::<L, 6>(lanes, out, p, r, a, panel, &start, finish),
             };
         }
     }
@@ -177,6 +162,7 @@ fn product_body<L: Lanes>(
 /// Rows `r..r + M` of panel `p`; gives M.
 #[inline(always)]
 fn product_tile<L: Lanes, const M: usize>(
+    lanes: L,
     out: &mut [[f32; WIDTH]],
     p: usize,
     r: usize,
@@ -185,27 +171,27 @@ fn product_tile<L: Lanes, const M: usize>(
     start: &[f32; WIDTH],
     finish: Finish<'_>,
 ) -> usize {
-    let mut acc = [L::load(start); M];
+    let mut acc = [lanes.load(start); M];
     let (whole, rest) = panel.as_chunks::<WIDTH>();
     for (q, b) in whole.iter().enumerate() {
         let Some(a) = a.data[q * a.rows + r..].first_chunk::<M>() else { return M };
         for c in 0..WIDTH {
-            let b = L::load(&b[c]);
+            let b = lanes.load(&b[c]);
             for m in 0..M {
-                acc[m] = acc[m].fma(a[m][c], b);
+                acc[m] = lanes.fma(acc[m], a[m][c], b);
             }
         }
     }
     if let Some(a) = a.data[a.data.len().min(whole.len() * a.rows + r)..].first_chunk::<M>() {
         for (c, b) in rest.iter().enumerate() {
-            let b = L::load(b);
+            let b = lanes.load(b);
             for m in 0..M {
-                acc[m] = acc[m].fma(a[m][c], b);
+                acc[m] = lanes.fma(acc[m], a[m][c], b);
             }
         }
     }
     for (m, (out, acc)) in out.iter_mut().zip(acc).enumerate() {
-        acc.store(out);
+        lanes.store(acc, out);
         match finish {
             Finish::Keep => {}
             Finish::Relu => out.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
@@ -239,18 +225,19 @@ pub(super) fn outer(
         weight.fill(0.0);
         bias.fill(0.0);
     }
-    dispatch!(outer_body(
-        weight: &mut [f32],
-        bias: &mut [f32],
-        p: usize,
-        d: &Panels,
-        x: &Panels,
-        rows: usize
-    ));
+    dispatch!(outer_body(weight, bias, p, d, x, rows));
 }
 
 #[inline(always)]
-fn outer_body<L: Lanes>(weight: &mut [f32], bias: &mut [f32], p: usize, d: &Panels, x: &Panels, rows: usize) {
+fn outer_body<L: Lanes>(
+    lanes: L,
+    weight: &mut [f32],
+    bias: &mut [f32],
+    p: usize,
+    d: &Panels,
+    x: &Panels,
+    rows: usize,
+) {
     let units = bias.len();
     let d = &d.panel(p)[..rows];
     let mut sums = [0.0; WIDTH];
@@ -264,15 +251,16 @@ fn outer_body<L: Lanes>(weight: &mut [f32], bias: &mut [f32], p: usize, d: &Pane
     for i in 0..x.cols.div_ceil(WIDTH) {
         let x_panel = &x.panel(i)[..rows];
         // Sixteen units are 6 + 6 + 4; units beyond those of the layer are summed and dropped.
-        outer_tile::<L, 6, 0>(weight, x.cols, i * WIDTH, d, x_panel);
-        outer_tile::<L, 6, 6>(weight, x.cols, i * WIDTH, d, x_panel);
-        outer_tile::<L, 4, 12>(weight, x.cols, i * WIDTH, d, x_panel);
+        outer_tile::<L, 6, 0>(lanes, weight, x.cols, i * WIDTH, d, x_panel);
+        outer_tile::<L, 6, 6>(lanes, weight, x.cols, i * WIDTH, d, x_panel);
+        outer_tile::<L, 4, 12>(lanes, weight, x.cols, i * WIDTH, d, x_panel);
     }
 }
 
 /// Units `O..O + M` of a panel of `d` against one panel of `x`, whose first column is `first`.
 #[inline(always)]
 fn outer_tile<L: Lanes, const M: usize, const O: usize>(
+    lanes: L,
     weight: &mut [f32],
     cols: usize,
     first: usize,
@@ -280,32 +268,32 @@ fn outer_tile<L: Lanes, const M: usize, const O: usize>(
     x: &[[f32; WIDTH]],
 ) {
     let width = WIDTH.min(cols - first);
-    let mut acc = [L::load(&[0.0; WIDTH]); M];
+    let mut acc = [lanes.load(&[0.0; WIDTH]); M];
     for m in 0..M {
         let at = (O + m) * cols + first;
         // A whole panel of a unit that exists is read and written where it lies; edges go through a copy.
         if let Some(whole) = weight.get(at..at + width).and_then(|row| row.first_chunk()) {
-            acc[m] = L::load(whole);
+            acc[m] = lanes.load(whole);
         } else if let Some(part) = weight.get(at..at + width) {
             let mut sums = [0.0; WIDTH];
             sums[..width].copy_from_slice(part);
-            acc[m] = L::load(&sums);
+            acc[m] = lanes.load(&sums);
         }
     }
     for (d, x) in d.iter().zip(x) {
-        let x = L::load(x);
+        let x = lanes.load(x);
         for m in 0..M {
-            acc[m] = acc[m].fma(d[O + m], x);
+            acc[m] = lanes.fma(acc[m], d[O + m], x);
         }
     }
     for (m, acc) in acc.into_iter().enumerate() {
         let at = (O + m) * cols + first;
         let Some(row) = weight.get_mut(at..at + width) else { return };
         if let Some(whole) = row.first_chunk_mut() {
-            acc.store(whole);
+            lanes.store(acc, whole);
         } else {
             let mut sums = [0.0; WIDTH];
-            acc.store(&mut sums);
+            lanes.store(acc, &mut sums);
             row.copy_from_slice(&sums[..width]);
         }
     }
