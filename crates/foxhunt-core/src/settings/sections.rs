@@ -441,7 +441,8 @@ impl Default for EvaluationSettings {
 pub enum SaveFailure {
     /// End the run with an error.
     Stop,
-    /// Warn and go on; the next save is tried as usual.
+    /// Warn and go on; the next save is tried as usual. There is none after a requested stop, so that one must
+    /// succeed.
     Continue,
 }
 

@@ -65,6 +65,8 @@ impl ReplayMemory {
         }
         let capacity = settings.capacity;
         let params = PriorityParams { alpha: settings.alpha as f32, epsilon: settings.epsilon as f32 };
+        // The largest part first: where the whole cannot be had, that shows before the small parts are touched.
+        let ring = Ring::new(capacity, state_dim)?;
         let tree = match settings.kind {
             ReplayKind::Uniform => None,
             ReplayKind::Proportional | ReplayKind::RankBased => Some(PriorityTree::new(capacity, params)?),
@@ -75,7 +77,7 @@ impl ReplayMemory {
         };
         Ok(Self {
             kind: settings.kind,
-            ring: Ring::new(capacity, state_dim)?,
+            ring,
             tree,
             rank,
             beta: LinearSchedule {

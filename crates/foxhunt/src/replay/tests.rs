@@ -300,9 +300,12 @@ fn settings_outside_their_range_are_refused() {
     }
     let huge = ReplaySettings { capacity: 1 << 31, ..base };
     assert!(ReplayMemory::bytes(&huge, 1 << 24) > 1 << 57);
-    match ReplayMemory::new(&ReplaySettings { kind: ReplayKind::Uniform, ..huge }, 1 << 24, 1) {
-        Err(MLError::HostMemory { bytes, .. }) => assert!(bytes > 1 << 57),
-        other => panic!("{:?}", other.map(|m| m.len())),
+    // Of every kind at once: the rows are asked for before the priorities, which alone would fill a large machine.
+    for kind in [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased] {
+        match ReplayMemory::new(&ReplaySettings { kind, ..huge.clone() }, 1 << 24, 1) {
+            Err(MLError::HostMemory { bytes, .. }) => assert!(bytes > 1 << 57),
+            other => panic!("{kind:?}: {:?}", other.map(|m| m.len())),
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 
 use foxhunt_core::Settings;
 use foxhunt_core::record::EpochStats;
+use foxhunt_core::settings::SaveFailure;
 
 use crate::MLError;
 use crate::checkpoint::{CheckpointNumber, CheckpointStore};
@@ -291,8 +292,9 @@ impl<'a> Trainer<'a> {
         if due || self.state.stopped.is_some() { self.save() } else { Ok(()) }
     }
 
+    /// Who asked to stop is told that everything is saved, and no later save can make up for one that fails.
     fn interrupted(mut self) -> Result<TrainOutcome, MLError> {
-        self.save()?;
+        self.save_or(SaveFailure::Stop)?;
         self.outcome(StopReason::Interrupted, None)
     }
 

@@ -14,8 +14,13 @@ use crate::policy::Policy;
 const BEST: &str = "best.";
 
 impl Trainer<'_> {
-    /// Saves a checkpoint of right now, unless the last one already is that.
+    /// Saves a checkpoint of right now, unless the last one already is that. What a failure means, the settings say.
     pub(super) fn save(&mut self) -> Result<(), MLError> {
+        self.save_or(self.settings.checkpoint.on_failure)
+    }
+
+    /// As [`Trainer::save`]; what a failure means, the caller says.
+    pub(super) fn save_or(&mut self, on_failure: SaveFailure) -> Result<(), MLError> {
         let number = self.state.number();
         if self.saved.as_ref().is_some_and(|(saved, _)| *saved == number) {
             return Ok(());
@@ -48,7 +53,7 @@ impl Trainer<'_> {
                 self.tell(|observer| observer.on_checkpoint(&report));
                 Ok(())
             }
-            Err(error) => self.answer_save_failure(error),
+            Err(error) => self.answer_save_failure(on_failure, error),
         }
     }
 
@@ -56,7 +61,7 @@ impl Trainer<'_> {
     pub(super) fn keep_best(&mut self) -> Result<(), MLError> {
         self.best = Some(self.engine.parameters()?);
         match self.save_policy() {
-            Err(error) => self.answer_save_failure(error),
+            Err(error) => self.answer_save_failure(self.settings.checkpoint.on_failure, error),
             Ok(()) => Ok(()),
         }
     }
@@ -71,8 +76,8 @@ impl Trainer<'_> {
         Policy::new(&self.settings, self.prepared.market.normaliser.clone(), parameters)
     }
 
-    fn answer_save_failure(&mut self, error: MLError) -> Result<(), MLError> {
-        match self.settings.checkpoint.on_failure {
+    fn answer_save_failure(&mut self, on_failure: SaveFailure, error: MLError) -> Result<(), MLError> {
+        match on_failure {
             SaveFailure::Stop => Err(error),
             SaveFailure::Continue => {
                 self.warn(Warning::CheckpointLost { reason: error.to_string() });

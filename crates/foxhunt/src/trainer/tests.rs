@@ -495,6 +495,11 @@ fn a_failed_save_stops_or_warns_as_configured() {
     assert_eq!(result.unwrap().epochs, 4);
     assert!(seen.warnings.iter().any(|w| matches!(w, Warning::CheckpointLost { .. })));
     assert_eq!(newest(&paths).manifest.trainer.epoch, 4);
+
+    let stopped = trainer(&run, Script::default()).stop_on(StopAt::new(0));
+    let checkpoints = stopped.run_folder().paths().checkpoints();
+    fs::remove_dir_all(&checkpoints).and_then(|()| fs::write(&checkpoints, "in the way")).unwrap();
+    assert!(stopped.run().is_err(), "a stop that could not be saved does not pass for one that was");
 }
 
 /// Case E03, E06: a torn newest checkpoint is passed over with a warning that reaches the observers.
