@@ -93,7 +93,7 @@ impl Settings {
     /// The settings as TOML text that [`Settings::from_toml`] reads back to an equal value.
     ///
     /// # Errors
-    /// [`SettingsError::Parse`] when a value cannot be written as TOML (an integer above 2^63 - 1).
+    /// [`SettingsError::Parse`] when a value cannot be written as TOML (a path that is not UTF-8).
     pub fn to_toml(&self) -> Result<String, SettingsError> {
         toml::to_string_pretty(self).map_err(|e| SettingsError::Parse { reason: e.to_string() })
     }

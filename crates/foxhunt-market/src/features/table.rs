@@ -1,7 +1,7 @@
 //! The one table of market features: name, formula, look-back, source. Code, state layout and `docs/features.md`
 //! all come from it.
 //!
-//! It only describes; [`super::column`] computes.
+//! It only describes; [`super::formula`] computes.
 
 use super::formula::Formula;
 use super::formula::Formula::*;
