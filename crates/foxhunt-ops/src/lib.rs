@@ -1,11 +1,11 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
 pub mod adam;
+pub mod env_step;
 pub mod gpu_replay;
 pub mod guard;
 pub mod mlp;
 pub mod n_step;
-pub mod env_step;
 pub mod power;
 pub mod priority_tree;
 pub mod q_monitor;
