@@ -145,6 +145,14 @@ mod tests {
             assert!((p.equity(1.0) - 0.99).abs() < 1e-15 && p.equity(1.0) < 1.0);
             assert_eq!(p.realised_pnl, 0.0);
         }
+        // Over what was paid for a long, and over what was received for a short: .995 / 1.005 - 1, 1 - 1.005 / .995.
+        for (side, want) in [(1.0, -0.009_950_248_8), (-1.0, -0.010_050_3)] {
+            let mut p = Portfolio::new(0.0);
+            p.trade(side, 1.0, 0.005);
+            let outlay = p.cash.abs();
+            p.trade(-side, 1.0, 0.005);
+            assert!((p.cash / outlay - want).abs() < 1e-7, "{side}: {}", p.cash / outlay);
+        }
     }
 
     /// Case F06: both fees are in the result, and a small edge is a loss.

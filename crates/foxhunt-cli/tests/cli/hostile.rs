@@ -75,6 +75,12 @@ fn bar_files_that_are_none() {
         assert_refused(told, &path, &format!("evaluate {name}"));
     }
     assert!(!place.path("none").exists(), "no run was begun");
+    if cfg!(target_os = "linux") {
+        // No end to read to.
+        for device in ["/dev/zero", "/dev/null", "/proc/self/mem"] {
+            assert_refused(run(&["inspect", device]), device, device);
+        }
+    }
 }
 
 /// Too few bars for the settings is an error that names the file as well.

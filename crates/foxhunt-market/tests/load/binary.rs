@@ -144,6 +144,41 @@ fn case_g16_time_units() {
     assert_eq!(read(three(vec![("time", aware)]), &zone).unwrap().bars.time[0], seconds[0] * 1_000_000_000);
 }
 
+/// Case G16: INT96 times of old files: a Julian day and nanoseconds of the day.
+#[test]
+fn case_g16_int96_times() {
+    use parquet::data_type::{DoubleType, Int96, Int96Type};
+    use parquet::file::writer::SerializedFileWriter;
+
+    let message = "message bars { required int96 time; required double open; required double high; \
+                   required double low; required double close; }";
+    let schema = Arc::new(parquet::schema::parser::parse_message_type(message).unwrap());
+    let mut bytes = Vec::new();
+    let mut file_writer = SerializedFileWriter::new(&mut bytes, schema, Arc::default()).unwrap();
+    let mut group = file_writer.next_row_group().unwrap();
+    // Julian day 2,458,850 is 2020-01-01; half a day is 43,200e9 ns.
+    let half_day = 43_200_000_000_000_u64;
+    let times = [0, half_day, 2 * half_day - 1_000_000_000].map(|nanos| {
+        let mut time = Int96::new();
+        time.set_data(nanos as u32, (nanos >> 32) as u32, 2_458_850);
+        time
+    });
+    let mut column = group.next_column().unwrap().unwrap();
+    column.typed::<Int96Type>().write_batch(&times, None, None).unwrap();
+    column.close().unwrap();
+    for prices in [[1.25, 1.5, 1.75], [2.0; 3], [1.0; 3], [1.5, 1.75, 1.5]] {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<DoubleType>().write_batch(&prices, None, None).unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    file_writer.close().unwrap();
+    let start = 1_577_836_800_000_000_000;
+    let bars = load_plain(&file("bars.parquet", &bytes).path).unwrap().bars;
+    assert_eq!(bars.time, [start, start + half_day as i64, start + 2 * half_day as i64 - 1_000_000_000]);
+    assert_eq!((bars.open[0], bars.close[2]), (1.25, 1.5));
+}
+
 /// Case G16: the Arrow schema embedded in the file may lie about the unit; the column's own type decides.
 #[test]
 fn case_g16_embedded_schema_is_not_believed() {

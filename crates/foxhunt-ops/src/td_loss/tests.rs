@@ -118,6 +118,23 @@ fn unequal_sub_batches_average_over_rows() {
     assert_eq!(one(10.5).run(&p).1[0], 0.25);
 }
 
+/// Case C09: gradients [1, 1, 1, 1, 3] accumulated by two make three steps of [1, 1, 3]: a last window that is not full
+/// is averaged over the rows it has.
+#[test]
+fn a_short_last_window_is_averaged_over_its_own_rows() {
+    let gradients = [1.0_f32, 1.0, 1.0, 1.0, 3.0];
+    let steps: Vec<f32> = gradients
+        .chunks(2)
+        .map(|window| {
+            // Within a wide Huber the gradient of a row is its TD error.
+            let p = TdLossParams { huber_delta: 10.0, ..params(Head::Exposure, window.len()) };
+            let row = |q| Rows::exposure([q, 0.0, 0.0, 0.0, 0.0], [0.0; 5], [0.0; 5], 0, 0.0);
+            window.iter().map(|&q| row(q).run(&p).1[0]).sum()
+        })
+        .collect();
+    assert_eq!(steps, [1.0, 1.0, 3.0]);
+}
+
 /// Double DQN takes the target's value at the online argmax; plain DQN the target's maximum. Ties: lowest index.
 #[test]
 fn the_online_network_chooses_and_the_target_network_judges() {
