@@ -6,7 +6,7 @@ use std::path::Path;
 use foxhunt::evaluation::Evaluation;
 use foxhunt::trainer::{MetricsLine, read_metrics};
 use foxhunt_core::Settings;
-use foxhunt_market::{BarSeries, Repairs};
+use foxhunt_market::{Market, Repairs};
 use foxhunt_report::{Provenance, ReportInput, TrainingPoint};
 
 use crate::data::{DataNote, Source};
@@ -22,8 +22,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) engine: &'a str,
     /// Settings trained with.
     pub(crate) settings: &'a Settings,
-    /// Bars evaluated.
-    pub(crate) bars: &'a BarSeries,
+    /// Market evaluated.
+    pub(crate) market: &'a Market,
     /// Where they come from.
     pub(crate) note: &'a DataNote,
     /// The figures.
@@ -47,7 +47,7 @@ pub(crate) fn write(
         seed: subject.settings.run.seed,
         settings_toml: &settings_toml,
         provenance: &provenance,
-        bars: subject.bars,
+        bars: &subject.market.bars,
         evaluation: subject.evaluation,
         training,
         notes,
@@ -104,7 +104,7 @@ fn provenance(subject: &Subject<'_>) -> Provenance {
         format: report.format.clone(),
         repairs: repairs.into_iter().filter(|(_, n)| *n > 0).map(|(kind, n)| (kind.to_owned(), n)).collect(),
         notes,
-        ..Provenance::of_bars(&report.file, subject.bars, subject.settings.execution.half_spread_bps)
+        ..Provenance::of_market(&report.file, subject.market, subject.settings.execution.half_spread_bps)
     }
 }
 

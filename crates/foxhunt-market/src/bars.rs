@@ -134,6 +134,15 @@ impl BarSeries {
         Some(intervals as f64 / ((i128::from(*last) - i128::from(*first)) as f64 / YEAR_NS))
     }
 
+    /// The smallest price step of the bars of `range` alone, by [`infer_tick_size`]; of all bars for a range outside
+    /// the series.
+    #[must_use]
+    pub fn tick_size_of(&self, range: Range<usize>) -> f64 {
+        let columns = [&self.open, &self.high, &self.low, &self.close];
+        let part = columns.map(|column| column.get(range.clone()).unwrap_or(column));
+        infer_tick_size(&part)
+    }
+
     /// BLAKE3 of the arrays in hexadecimal, the same on every platform. Symbol and tick size are not part of it.
     #[must_use]
     pub fn data_hash(&self) -> String {

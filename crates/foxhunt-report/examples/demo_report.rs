@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         })
         .collect();
-    let provenance = Provenance::of_bars("synthetic", &market.bars, settings.execution.half_spread_bps);
+    let provenance = Provenance::of_market("synthetic", &market, settings.execution.half_spread_bps);
     let input = ReportInput {
         title: "Demonstration",
         program: concat!("foxhunt ", env!("CARGO_PKG_VERSION")),

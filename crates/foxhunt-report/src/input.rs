@@ -3,7 +3,7 @@
 //! The caller fills these; nothing here reads a run folder.
 
 use foxhunt::evaluation::Evaluation;
-use foxhunt_market::BarSeries;
+use foxhunt_market::{BarSeries, Market};
 use serde::{Deserialize, Serialize};
 
 /// Everything a page or a JSON report needs. Borrowed, because the bars may be large.
@@ -54,7 +54,7 @@ pub struct Provenance {
     pub bar_ns: i64,
     /// Bars a year as observed over the whole file.
     pub bars_per_year: Option<f64>,
-    /// Smallest price step.
+    /// Smallest price step, as fills take it.
     pub tick_size: f64,
     /// Where the half spread of fills comes from, in words.
     pub spread_source: String,
@@ -65,9 +65,10 @@ pub struct Provenance {
 }
 
 impl Provenance {
-    /// What the bars themselves tell; the caller adds format, repairs and notes.
+    /// What the market itself tells; the caller adds format, repairs and notes.
     #[must_use]
-    pub fn of_bars(file: &str, bars: &BarSeries, half_spread_bps: f64) -> Self {
+    pub fn of_market(file: &str, market: &Market, half_spread_bps: f64) -> Self {
+        let bars = &market.bars;
         let spread_source = if bars.spread.is_some() {
             "half of the spread in the file, at the bar of the decision".into()
         } else {
@@ -83,7 +84,7 @@ impl Provenance {
             last_ns: bars.time.last().copied().unwrap_or_default(),
             bar_ns: bars.bar_ns,
             bars_per_year: bars.bars_per_year(0..bars.len()),
-            tick_size: bars.tick_size,
+            tick_size: market.tick_size,
             spread_source,
             repairs: Vec::new(),
             notes: Vec::new(),

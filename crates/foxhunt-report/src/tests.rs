@@ -65,7 +65,7 @@ fn points(n: u64) -> Vec<TrainingPoint> {
 
 /// Renders both and applies what must hold of every report.
 fn render(market: &Market, evaluation: &Evaluation, training: &[TrainingPoint]) -> (String, Value) {
-    let provenance = Provenance::of_bars("a <script> & \"b\".csv", &market.bars, 0.5);
+    let provenance = Provenance::of_market("a <script> & \"b\".csv", market, 0.5);
     let notes = vec!["a note with <b>".to_owned()];
     let input = ReportInput {
         title: "20261130T091500Z-3f2a9c <i>",
@@ -314,7 +314,7 @@ fn a_window_outside_the_bars_is_refused() {
     let (market, window) = walk(300);
     let mut evaluation = evaluate(&market, &window, &EnvParams::new(&Settings::default()), 1, busy);
     evaluation.windows[0].bars = 0..usize::MAX;
-    let provenance = Provenance::of_bars("x.csv", &market.bars, 0.5);
+    let provenance = Provenance::of_market("x.csv", &market, 0.5);
     let input = ReportInput {
         title: "t",
         program: "p",
@@ -333,4 +333,12 @@ fn a_window_outside_the_bars_is_refused() {
     let nothing = Evaluation { windows: Vec::new() };
     write(folder.path(), &ReportInput { evaluation: &nothing, ..input }).unwrap();
     assert!(folder.path().join("report.html").exists() && folder.path().join("report.json").exists());
+}
+
+/// The tick size told is the one fills go by, not the one the file suggests.
+#[test]
+fn provenance_tells_the_tick_size_of_fills() {
+    let (mut market, _) = walk(300);
+    market.tick_size = 0.125;
+    assert_eq!(Provenance::of_market("x.csv", &market, 0.5).tick_size, 0.125);
 }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
             title: &title,
             engine: "cpu",
             settings: &settings,
-            bars: &market.bars,
+            market: &market,
             note: &note,
             evaluation: &evaluation,
         };

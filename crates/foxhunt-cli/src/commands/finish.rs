@@ -46,7 +46,7 @@ pub(super) fn train_and_report(
     let title = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     report::write(
         folder,
-        &Subject { title: &title, engine, settings: &settings, bars: &market.bars, note, evaluation },
+        &Subject { title: &title, engine, settings: &settings, market: &market, note, evaluation },
         &report::training_points(&outcome.run.metrics())?,
         &[told(&outcome)],
     )?;

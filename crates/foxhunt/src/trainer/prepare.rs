@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foxhunt_core::Settings;
+use foxhunt_core::settings::ExecutionSettings;
 use foxhunt_market::features::first_bar;
 use foxhunt_market::{BarSeries, Market, Normalise, Normaliser, Split};
 use foxhunt_ops::env_step::EnvParams;
@@ -54,7 +55,10 @@ impl Prepared {
             Some(normaliser) => Normalise::With(normaliser),
             None => Normalise::FitOn(split.train.clone()),
         };
-        let market = Market::prepare(bars, &settings.execution, normalise)?;
+        // Read off what training sees, as the normaliser is: later bars must not decide which orders fill.
+        let tick_size = settings.execution.tick_size.unwrap_or_else(|| bars.tick_size_of(0..split.train.end));
+        let execution = ExecutionSettings { tick_size: Some(tick_size), ..settings.execution.clone() };
+        let market = Market::prepare(bars, &execution, normalise)?;
         Ok(Self { market: Arc::new(market), split, data_hash })
     }
 }
@@ -89,4 +93,42 @@ pub(super) fn evaluate(
         settings.run.seed,
         &mut |state, bar| policy.act(market, state, bar),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use foxhunt_market::BarArrays;
+
+    use super::*;
+
+    /// Quarters up to bar `fine`, then cents.
+    fn bars(fine: usize) -> BarSeries {
+        let step = |t: usize| if t < fine { 0.25 } else { 0.01 };
+        let close: Vec<f64> = (0..1000).map(|t| 100.0 + (t * 7 % 11) as f64 * step(t)).collect();
+        let arrays = BarArrays {
+            time: (0..1000).map(|t| t * 3_600_000_000_000).collect(),
+            open: close.clone(),
+            high: close.iter().map(|c| c + 1.0).collect(),
+            low: close.iter().map(|c| c - 1.0).collect(),
+            close,
+            ..BarArrays::default()
+        };
+        BarSeries::from_arrays(None, arrays).unwrap()
+    }
+
+    /// Bars behind the training window move nothing that fills are decided by, fresh or resumed.
+    #[test]
+    fn tick_size_comes_from_the_bars_trained_on() {
+        let mut settings = Settings::default();
+        let end = Prepared::fit(bars(1000), &settings).unwrap().split.train.end;
+        assert_eq!(bars(end).tick_size, 0.01, "the whole file has the finer grid");
+        let fresh = Prepared::fit(bars(end), &settings).unwrap();
+        assert_eq!(fresh.market.tick_size, 0.25);
+        let normaliser = fresh.market.normaliser.clone();
+        let resumed = Prepared::with_normaliser(bars(end), &settings, normaliser).unwrap();
+        assert_eq!(resumed.market.tick_size, 0.25);
+        assert_eq!(Prepared::fit(bars(end - 1), &settings).unwrap().market.tick_size, 0.01);
+        settings.execution.tick_size = Some(0.5);
+        assert_eq!(Prepared::fit(bars(end), &settings).unwrap().market.tick_size, 0.5);
+    }
 }
