@@ -1,4 +1,5 @@
 //! The bundled EUR/USD sample, from file to ratio and to a prepared market.
+#![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
 
 use std::path::Path;
 

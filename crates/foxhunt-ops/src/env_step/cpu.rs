@@ -48,13 +48,7 @@ pub fn observe(market: &Market, params: &EnvParams, state: &EnvState, out: &mut 
 }
 
 fn bounded(value: f64) -> f64 {
-    if value > PORTFOLIO_BOUND {
-        PORTFOLIO_BOUND
-    } else if value < -PORTFOLIO_BOUND {
-        -PORTFOLIO_BOUND
-    } else {
-        value
-    }
+    value.clamp(-PORTFOLIO_BOUND, PORTFOLIO_BOUND)
 }
 
 /// Takes `action` at the state's bar and moves the state to the next bar.
