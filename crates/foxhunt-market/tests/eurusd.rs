@@ -1,5 +1,5 @@
 //! The bundled EUR/USD sample, from file to ratio and to a prepared market.
-#![allow(clippy::unwrap_used)] // Helpers of tests fail like tests.
+#![allow(clippy::unwrap_used, reason = "a test that meets one has failed")]
 
 use std::path::Path;
 

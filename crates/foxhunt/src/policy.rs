@@ -179,6 +179,14 @@ impl Policy {
     /// [`MLError::Shape`] when the state has another size than the network, [`MLError::InvalidArgument`] when it holds
     /// a NaN or an infinity (case C12).
     pub fn q_values(&mut self, state: &[f32]) -> Result<&[f32], MLError> {
+        let expected = self.network.layout().shape().state_dim;
+        if state.len() != expected {
+            return Err(MLError::Shape {
+                what: "state",
+                got: vec![state.len()],
+                expected: format!("[{expected}]"),
+            });
+        }
         if let Some(value) = state.iter().find(|value| !value.is_finite()) {
             return Err(MLError::InvalidArgument {
                 what: "state",
