@@ -29,11 +29,16 @@ macro_rules! dispatch {
     }};
 }
 
+/// Sixteen columns of one row, in one cache line, so that no load touches two.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Line([f32; WIDTH]);
+
 /// A row-major matrix in panels of sixteen columns; columns beyond `cols` hold what was last written, 0 at first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Panels {
     /// f32 `[panels, rows, 16]`.
-    data: Vec<[f32; WIDTH]>,
+    data: Vec<Line>,
     rows: usize,
     cols: usize,
 }
@@ -41,7 +46,7 @@ pub(super) struct Panels {
 impl Panels {
     /// A zero matrix.
     pub(super) fn new(rows: usize, cols: usize) -> Self {
-        Self { data: vec![[0.0; WIDTH]; cols.div_ceil(WIDTH) * rows], rows, cols }
+        Self { data: vec![Line([0.0; WIDTH]); cols.div_ceil(WIDTH) * rows], rows, cols }
     }
 
     /// Rows allocated.
@@ -53,7 +58,7 @@ impl Panels {
     pub(super) fn write_rows(&mut self, first: usize, values: &[f32]) {
         for (r, row) in values.chunks_exact(self.cols.max(1)).enumerate() {
             for (p, part) in row.chunks(WIDTH).enumerate() {
-                self.data[p * self.rows + first + r][..part.len()].copy_from_slice(part);
+                self.data[p * self.rows + first + r].0[..part.len()].copy_from_slice(part);
             }
         }
     }
@@ -61,36 +66,36 @@ impl Panels {
     /// Copies row `r` out, up to `out.len()` columns.
     pub(super) fn read_row(&self, r: usize, out: &mut [f32]) {
         for (p, part) in out.chunks_mut(WIDTH).enumerate() {
-            part.copy_from_slice(&self.data[p * self.rows + r][..part.len()]);
+            part.copy_from_slice(&self.data[p * self.rows + r].0[..part.len()]);
         }
     }
 
     /// The rows of one panel.
-    pub(super) fn panel(&self, p: usize) -> &[[f32; WIDTH]] {
+    pub(super) fn panel(&self, p: usize) -> &[Line] {
         &self.data[p * self.rows..(p + 1) * self.rows]
     }
 
     /// Panels, each with its number, for packing in parallel.
-    pub(super) fn panels_mut(&mut self) -> impl Iterator<Item = (usize, &mut [[f32; WIDTH]])> {
+    pub(super) fn panels_mut(&mut self) -> impl Iterator<Item = (usize, &mut [Line])> {
         self.data.chunks_mut(self.rows.max(1)).enumerate()
     }
 }
 
 /// Fills panel `p` of the `[k, n]` matrix whose transpose is the row-major `[n, k]` `source`.
-pub(super) fn pack_transposed(panel: &mut [[f32; WIDTH]], p: usize, source: &[f32], k: usize) {
+pub(super) fn pack_transposed(panel: &mut [Line], p: usize, source: &[f32], k: usize) {
     let rows = source[p * WIDTH * k..].chunks_exact(k).take(WIDTH);
     for (c, row) in rows.enumerate() {
         for (slot, &value) in panel.iter_mut().zip(row) {
-            slot[c] = value;
+            slot.0[c] = value;
         }
     }
 }
 
 /// Fills panel `p` of the row-major `[k, n]` matrix `source`.
-pub(super) fn pack_rows(panel: &mut [[f32; WIDTH]], p: usize, source: &[f32], n: usize) {
+pub(super) fn pack_rows(panel: &mut [Line], p: usize, source: &[f32], n: usize) {
     let width = WIDTH.min(n - p * WIDTH);
     for (slot, row) in panel.iter_mut().zip(source.chunks_exact(n)) {
-        slot[..width].copy_from_slice(&row[p * WIDTH..p * WIDTH + width]);
+        slot.0[..width].copy_from_slice(&row[p * WIDTH..p * WIDTH + width]);
     }
 }
 
@@ -163,11 +168,11 @@ fn product_body<L: Lanes>(
 #[inline(always)]
 fn product_tile<L: Lanes, const M: usize>(
     lanes: L,
-    out: &mut [[f32; WIDTH]],
+    out: &mut [Line],
     p: usize,
     r: usize,
     a: &Panels,
-    panel: &[[f32; WIDTH]],
+    panel: &[Line],
     start: &[f32; WIDTH],
     finish: Finish<'_>,
 ) -> usize {
@@ -176,27 +181,27 @@ fn product_tile<L: Lanes, const M: usize>(
     for (q, b) in whole.iter().enumerate() {
         let Some(a) = a.data[q * a.rows + r..].first_chunk::<M>() else { return M };
         for c in 0..WIDTH {
-            let b = lanes.load(&b[c]);
+            let b = lanes.load(&b[c].0);
             for m in 0..M {
-                acc[m] = lanes.fma(acc[m], a[m][c], b);
+                acc[m] = lanes.fma(acc[m], a[m].0[c], b);
             }
         }
     }
     if let Some(a) = a.data[a.data.len().min(whole.len() * a.rows + r)..].first_chunk::<M>() {
         for (c, b) in rest.iter().enumerate() {
-            let b = lanes.load(b);
+            let b = lanes.load(&b.0);
             for m in 0..M {
-                acc[m] = lanes.fma(acc[m], a[m][c], b);
+                acc[m] = lanes.fma(acc[m], a[m].0[c], b);
             }
         }
     }
     for (m, (out, acc)) in out.iter_mut().zip(acc).enumerate() {
-        lanes.store(acc, out);
+        lanes.store(acc, &mut out.0);
         match finish {
             Finish::Keep => {}
-            Finish::Relu => out.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
+            Finish::Relu => out.0.iter_mut().for_each(|x| *x = if *x < 0.0 { 0.0 } else { *x }),
             Finish::Mask(h) => {
-                for (x, &h) in out.iter_mut().zip(&h.data[p * h.rows + r + m]) {
+                for (x, &h) in out.0.iter_mut().zip(&h.data[p * h.rows + r + m].0) {
                     *x = if h <= 0.0 { 0.0 } else { *x };
                 }
             }
@@ -244,7 +249,7 @@ fn outer_body<L: Lanes>(
     sums[..units].copy_from_slice(bias);
     for row in d {
         for n in 0..WIDTH {
-            sums[n] += row[n];
+            sums[n] += row.0[n];
         }
     }
     bias.copy_from_slice(&sums[..units]);
@@ -264,8 +269,8 @@ fn outer_tile<L: Lanes, const M: usize, const O: usize>(
     weight: &mut [f32],
     cols: usize,
     first: usize,
-    d: &[[f32; WIDTH]],
-    x: &[[f32; WIDTH]],
+    d: &[Line],
+    x: &[Line],
 ) {
     let width = WIDTH.min(cols - first);
     let mut acc = [lanes.load(&[0.0; WIDTH]); M];
@@ -281,9 +286,9 @@ fn outer_tile<L: Lanes, const M: usize, const O: usize>(
         }
     }
     for (d, x) in d.iter().zip(x) {
-        let x = lanes.load(x);
+        let x = lanes.load(&x.0);
         for m in 0..M {
-            acc[m] = lanes.fma(acc[m], d[O + m], x);
+            acc[m] = lanes.fma(acc[m], d.0[O + m], x);
         }
     }
     for (m, acc) in acc.into_iter().enumerate() {

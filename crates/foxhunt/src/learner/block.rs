@@ -1,18 +1,26 @@
 //! One block of rows of a batch: forward three times, loss, and the way back to every layer.
 //!
-//! A block touches nothing outside itself, so blocks run in parallel; their size does not depend on the number of
-//! threads, so neither does any result.
+//! A block touches nothing outside itself, so blocks run in parallel. They are as large as the number of threads
+//! allows, because every block reads all the weights once; no result depends on where a batch is cut.
 
 use foxhunt_ops::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
 use foxhunt_ops::td_loss::{TdLossInput, TdLossParams, TdLossSums, td_loss};
 
 use super::update::Batch;
 
-/// Rows a block holds.
-pub(super) const ROWS: usize = 64;
+/// Most rows of a block: its activations and one layer's weights fit the second-level cache of a core.
+const MAX_ROWS: usize = 128;
+/// Rows whose sums are kept together; blocks are whole numbers of them, so sums are the same however a batch is cut.
+const SUM_ROWS: usize = 16;
 
-/// Buffers and results of up to [`ROWS`] rows.
+/// Rows a block for a batch on the current thread pool.
+pub(super) fn block_rows(batch: usize) -> usize {
+    batch.div_ceil(rayon::current_num_threads()).next_multiple_of(SUM_ROWS).min(MAX_ROWS)
+}
+
+/// Buffers and results of up to `capacity` rows.
 pub(super) struct Block {
+    capacity: usize,
     rows: usize,
     /// Online network on the states, then on the next states: one pass over its weights serves both.
     acts: Activations,
@@ -22,26 +30,33 @@ pub(super) struct Block {
     dq: Vec<f32>,
     deltas: Deltas,
     td: Vec<f32>,
-    sums: TdLossSums,
+    /// One for each [`SUM_ROWS`] rows.
+    sums: Vec<TdLossSums>,
 }
 
 impl Block {
-    pub(super) fn new(layout: &MlpLayout) -> Self {
+    pub(super) fn new(layout: &MlpLayout, capacity: usize) -> Self {
         let width = layout.n_outputs();
         Self {
+            capacity,
             rows: 0,
-            acts: Activations::new(layout, 2 * ROWS),
-            target_acts: Activations::new(layout, ROWS),
-            q: vec![0.0; 2 * ROWS * width],
-            q_target: vec![0.0; ROWS * width],
-            dq: vec![0.0; ROWS * width],
-            deltas: Deltas::new(layout, ROWS),
-            td: vec![0.0; ROWS],
-            sums: TdLossSums::default(),
+            acts: Activations::new(layout, 2 * capacity),
+            target_acts: Activations::new(layout, capacity),
+            q: vec![0.0; 2 * capacity * width],
+            q_target: vec![0.0; capacity * width],
+            dq: vec![0.0; capacity * width],
+            deltas: Deltas::new(layout, capacity),
+            td: vec![0.0; capacity],
+            sums: Vec::new(),
         }
     }
 
-    /// Runs rows `first..first + ROWS` of `batch`, as far as there are any.
+    /// Rows it has room for.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Runs the rows of `batch` from `first` on, as many as there is room for.
     pub(super) fn run(
         &mut self,
         layout: &MlpLayout,
@@ -51,7 +66,7 @@ impl Block {
         batch: &Batch<'_>,
         first: usize,
     ) {
-        let rows = ROWS.min(batch.actions.len() - first);
+        let rows = self.capacity.min(batch.actions.len() - first);
         let (state_dim, width) = (layout.shape().state_dim, layout.n_outputs());
         self.rows = rows;
         let states = first * state_dim..(first + rows) * state_dim;
@@ -66,21 +81,25 @@ impl Block {
         forward(layout, online.0, online.1, online_rows, &mut self.acts);
         self.acts.q_values(layout, 0, &mut self.q[..online_rows * width]);
 
-        let (q, q_next) = self.q.split_at(rows * width);
-        let of = first..first + rows;
-        let input = TdLossInput {
-            q,
-            q_next_online: if params.double { &q_next[..rows * width] } else { &[] },
-            q_next_target: &self.q_target[..rows * width],
-            actions: &batch.actions[of.clone()],
-            rewards: &batch.rewards[of.clone()],
-            terminated: &batch.terminated[of.clone()],
-            discounts: &batch.discounts[of.clone()],
-            weights: &batch.weights[of],
-        };
-        let dq = &mut self.dq[..rows * width];
-        self.sums = td_loss(params, &input, dq, &mut self.td[..rows]);
-        self.deltas.set_q_gradient(layout, dq);
+        self.sums.clear();
+        for from in (0..rows).step_by(SUM_ROWS) {
+            let to = rows.min(from + SUM_ROWS);
+            let q_rows = from * width..to * width;
+            let of = first + from..first + to;
+            let q_next = if params.double { (rows + from) * width..(rows + to) * width } else { 0..0 };
+            let input = TdLossInput {
+                q: &self.q[q_rows.clone()],
+                q_next_online: &self.q[q_next],
+                q_next_target: &self.q_target[q_rows.clone()],
+                actions: &batch.actions[of.clone()],
+                rewards: &batch.rewards[of.clone()],
+                terminated: &batch.terminated[of.clone()],
+                discounts: &batch.discounts[of.clone()],
+                weights: &batch.weights[of],
+            };
+            self.sums.push(td_loss(params, &input, &mut self.dq[q_rows], &mut self.td[from..to]));
+        }
+        self.deltas.set_q_gradient(layout, &self.dq[..rows * width]);
         backward(online.1, &self.acts, rows, &mut self.deltas);
     }
 
@@ -88,8 +107,8 @@ impl Block {
         &self.td[..self.rows]
     }
 
-    pub(super) fn sums(&self) -> TdLossSums {
-        self.sums
+    pub(super) fn sums(&self) -> &[TdLossSums] {
+        &self.sums
     }
 
     pub(super) fn gradient_part(&self) -> GradientPart<'_> {

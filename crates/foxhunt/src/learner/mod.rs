@@ -7,7 +7,7 @@
 //! priorities, and a [`Fault`](foxhunt_core::record::Fault) says what was found.
 //!
 //! The backward pass is written by hand, because it must keep up with PyTorch on the same cores (docs/performance.md
-//! has the numbers); [`reference`] is the same network on candle with its autograd, the oracle of the tests and an
+//! has the numbers); [`mod@reference`] is the same network on candle with its autograd, the oracle of the tests and an
 //! entry for programs that build their own losses.
 //!
 //! All parameters lie in one flat f32 array, described by [`MlpLayout`]: what Adam, checkpoints and other engines

@@ -403,12 +403,20 @@ fn the_seed_decides_every_bit() {
         settings.run.seed = seed;
         let mut learner = Learner::new(&settings, STATE_DIM);
         let rows = Rows::new(200, Head::Factored, 6);
+        let mut all = Vec::new();
         pool.install(|| {
             for _ in 0..5 {
-                learner.update(&[rows.view()]).unwrap();
+                let report = learner.update(&[rows.view()]).unwrap();
+                all.extend([
+                    report.loss.to_bits(),
+                    report.grad_norm.to_bits(),
+                    report.td_error.to_bits() as u32,
+                ]);
+                all.extend(report.td.iter().map(|td| td.to_bits()));
             }
         });
-        bits(&learner.state())
+        all.extend(bits(&learner.state()));
+        all
     };
     let one = run(1, 1);
     assert_eq!(one, run(1, 1));

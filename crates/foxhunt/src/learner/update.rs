@@ -13,7 +13,7 @@ use foxhunt_ops::td_loss::TdLossParams;
 use rayon::prelude::*;
 
 use super::QNetwork;
-use super::block::{Block, ROWS};
+use super::block::{Block, block_rows};
 use super::state::{self, LearnerCounts, LearnerState};
 use crate::MLError;
 use crate::engine::Snapshot;
@@ -315,10 +315,10 @@ impl Learner {
         let (mut loss, mut td_error, mut non_finite) = (0.0, 0.0, 0);
         let filled = batches.iter().filter(|batch| !batch.actions.is_empty());
         for (b, batch) in filled.enumerate() {
-            let n_blocks = batch.actions.len().div_ceil(ROWS);
-            while self.blocks.len() < n_blocks {
-                self.blocks.push(Block::new(layout));
-            }
+            let block_rows = block_rows(batch.actions.len());
+            let n_blocks = batch.actions.len().div_ceil(block_rows);
+            self.blocks.retain(|block| block.capacity() == block_rows);
+            self.blocks.resize_with(n_blocks.max(self.blocks.len()), || Block::new(layout, block_rows));
             let blocks = &mut self.blocks[..n_blocks];
             blocks.par_iter_mut().with_max_len(1).enumerate().for_each(|(i, block)| {
                 block.run(
@@ -327,14 +327,16 @@ impl Learner {
                     (target, target_weights),
                     &params,
                     batch,
-                    i * ROWS,
+                    i * block_rows,
                 );
             });
             for block in &*blocks {
                 self.td.extend_from_slice(block.td());
-                loss += block.sums().weighted_loss;
-                td_error += block.sums().td_error;
-                non_finite += block.sums().non_finite;
+                for sums in block.sums() {
+                    loss += sums.weighted_loss;
+                    td_error += sums.td_error;
+                    non_finite += sums.non_finite;
+                }
             }
             let parts: Vec<_> = blocks.iter().map(Block::gradient_part).collect();
             parameter_gradient(layout, &parts, &mut self.gradient, b > 0);
