@@ -1,7 +1,7 @@
 //! A trained policy by itself: what is needed to act, and nothing of how it was learned.
 //!
 //! A policy folder holds `policy.safetensors` (the network's arrays under the names of
-//! [`MlpLayout`](foxhunt_ops::mlp::MlpLayout), f32) and `policy.json` (settings, normaliser, the feature table it was
+//! [`MlpLayout`], f32) and `policy.json` (settings, normaliser, the feature table it was
 //! made for, the checksum of both). It is written beside its place and renamed into it. Acting is greedy, ties go to
 //! the lowest index, on the CPU. Judging a policy is [`evaluation`](crate::evaluation)'s business.
 

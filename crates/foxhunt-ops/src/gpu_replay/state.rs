@@ -41,9 +41,9 @@ pub struct ReplayCounters {
 /// Everything a proportional replay memory is rebuilt from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuReplayState {
-    /// u32 [len, stride], rows in slot order, laid out as in [`crate::ring`].
+    /// u32 `[len, stride]`, rows in slot order, laid out as in [`crate::ring`].
     pub words: Vec<u32>,
-    /// f32 [len], priorities in slot order.
+    /// f32 `[len]`, priorities in slot order.
     pub priorities: Vec<f32>,
     /// The counts.
     pub counters: ReplayCounters,

@@ -18,7 +18,7 @@ const TOUCHED: u32 = 1 << 31;
 pub struct PriorityTree {
     params: PriorityParams,
     scale: f32,
-    /// u32 [capacity], bits of the f32 priorities; 0 where no row was written.
+    /// u32 `[capacity]`, bits of the f32 priorities; 0 where no row was written.
     priorities: Pages<u32>,
     tree: SumTree,
     len: usize,
@@ -35,7 +35,7 @@ pub struct PriorityTree {
 /// What a [`PriorityTree`] is rebuilt from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PriorityTreeState {
-    /// f32 [rows stored], in slot order.
+    /// f32 `[rows stored]`, in slot order.
     pub priorities: Vec<f32>,
     /// The running maximum.
     pub max_priority: f32,

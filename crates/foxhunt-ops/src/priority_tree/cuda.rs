@@ -334,12 +334,12 @@ impl TreeKernels {
 /// What an update is given.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceUpdate<'a> {
-    /// u32 [n], slots.
+    /// u32 `[n]`, slots.
     pub indices: &'a DeviceBuffer<u32>,
-    /// f32 [n].
+    /// f32 `[n]`.
     pub td_errors: &'a DeviceBuffer<f32>,
-    /// u64 [n], generations of the slots when they were drawn; without them nothing is stale.
+    /// u64 `[n]`, generations of the slots when they were drawn; without them nothing is stale.
     pub generations: Option<&'a DeviceBuffer<u64>>,
-    /// u32 [1]: not 0 refuses the whole update, as the guard does for a non-finite loss.
+    /// u32 `[1]`: not 0 refuses the whole update, as the guard does for a non-finite loss.
     pub gate: Option<&'a DeviceBuffer<u32>>,
 }

@@ -22,7 +22,7 @@ pub struct RankSampler {
 /// What a [`RankSampler`] is rebuilt from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankSamplerState {
-    /// u32 [rows at the last sort]: slots by rank; empty before the first sort.
+    /// u32 `[rows at the last sort]`: slots by rank; empty before the first sort.
     pub order: Vec<u32>,
     /// Updates since the last sort.
     pub updates_since_sort: u64,

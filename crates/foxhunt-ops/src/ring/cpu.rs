@@ -15,7 +15,7 @@ const GATHER_BLOCK: usize = 16;
 pub struct Ring {
     capacity: usize,
     layout: RowLayout,
-    /// f32 [capacity, stride], rows on whole cache lines; the word of an action holds its bits and is only moved.
+    /// f32 `[capacity, stride]`, rows on whole cache lines; the word of an action holds its bits and is only moved.
     words: Pages<f32>,
     inserted: u64,
     refused_rewards: u64,

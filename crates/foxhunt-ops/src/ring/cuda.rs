@@ -58,17 +58,17 @@ shared_struct! {
 /// Rows to insert, each field apart, in device memory.
 #[derive(Debug)]
 pub struct DeviceRows {
-    /// f32 [n, state_dim], row-major.
+    /// f32 `[n, state_dim]`, row-major.
     pub states: DeviceBuffer<f32>,
-    /// f32 [n, state_dim], row-major; the state before any reset.
+    /// f32 `[n, state_dim]`, row-major; the state before any reset.
     pub next_states: DeviceBuffer<f32>,
-    /// u32 [n].
+    /// u32 `[n]`.
     pub actions: DeviceBuffer<u32>,
-    /// f32 [n], n-step rewards.
+    /// f32 `[n]`, n-step rewards.
     pub rewards: DeviceBuffer<f32>,
-    /// f32 [n], 1 for a terminated row, else 0.
+    /// f32 `[n]`, 1 for a terminated row, else 0.
     pub terminated: DeviceBuffer<f32>,
-    /// f32 [n], gamma^n_eff.
+    /// f32 `[n]`, gamma^n_eff.
     pub discounts: DeviceBuffer<f32>,
 }
 
@@ -132,23 +132,23 @@ impl DeviceRows {
 /// A sampled batch in device memory, made once and filled again and again.
 #[derive(Debug)]
 pub struct DeviceBatch {
-    /// f32 [batch, state_dim], row-major.
+    /// f32 `[batch, state_dim]`, row-major.
     pub states: DeviceBuffer<f32>,
-    /// f32 [batch, state_dim], row-major.
+    /// f32 `[batch, state_dim]`, row-major.
     pub next_states: DeviceBuffer<f32>,
-    /// u32 [batch].
+    /// u32 `[batch]`.
     pub actions: DeviceBuffer<u32>,
-    /// f32 [batch].
+    /// f32 `[batch]`.
     pub rewards: DeviceBuffer<f32>,
-    /// f32 [batch], 0 or 1.
+    /// f32 `[batch]`, 0 or 1.
     pub terminated: DeviceBuffer<f32>,
-    /// f32 [batch], gamma^n_eff.
+    /// f32 `[batch]`, gamma^n_eff.
     pub discounts: DeviceBuffer<f32>,
-    /// f32 [batch], importance weights over the batch maximum.
+    /// f32 `[batch]`, importance weights over the batch maximum.
     pub weights: DeviceBuffer<f32>,
-    /// u32 [batch], slots; `u32::MAX` where nothing could be drawn.
+    /// u32 `[batch]`, slots; `u32::MAX` where nothing could be drawn.
     pub indices: DeviceBuffer<u32>,
-    /// u64 [batch], generation of each slot when it was drawn.
+    /// u64 `[batch]`, generation of each slot when it was drawn.
     pub generations: DeviceBuffer<u64>,
 }
 

@@ -1,7 +1,7 @@
 //! The replay ring: transitions stored whole, one contiguous block a row.
 //!
 //! **Row.** `2 * state_dim + 4` words of 32 bits, padded to a multiple of 16 words (64 bytes), in this order:
-//! state f32 [S], next_state f32 [S], action u32 (its bits), reward f32, terminated f32 (0 or 1), discount f32
+//! state f32 `[S]`, next_state f32 `[S]`, action u32 (its bits), reward f32, terminated f32 (0 or 1), discount f32
 //! (gamma^n_eff), zeros. State dimension 51 gives 106 words in a block of 112 (448 bytes). A row carries its own
 //! next state and its own discount, so nothing is ever read across the write head (cases A37, B03).
 //!
@@ -94,17 +94,17 @@ pub const fn uniform_slot(x: u64, len: usize) -> u32 {
 /// Rows to insert, each field apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// f32 [n, state_dim], row-major.
+    /// f32 `[n, state_dim]`, row-major.
     pub states: &'a [f32],
-    /// f32 [n, state_dim], row-major; the state before any reset.
+    /// f32 `[n, state_dim]`, row-major; the state before any reset.
     pub next_states: &'a [f32],
-    /// u32 [n].
+    /// u32 `[n]`.
     pub actions: &'a [u32],
-    /// f32 [n], n-step rewards.
+    /// f32 `[n]`, n-step rewards.
     pub rewards: &'a [f32],
-    /// f32 [n], 1 for a terminated row, else 0. A truncated row is not terminated.
+    /// f32 `[n]`, 1 for a terminated row, else 0. A truncated row is not terminated.
     pub terminated: &'a [f32],
-    /// f32 [n], gamma^n_eff.
+    /// f32 `[n]`, gamma^n_eff.
     pub discounts: &'a [f32],
 }
 
@@ -143,23 +143,23 @@ impl Rows<'_> {
 /// A sampled batch, each field apart. Made once and filled again and again without allocating.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BatchBuffers {
-    /// f32 [batch, state_dim], row-major.
+    /// f32 `[batch, state_dim]`, row-major.
     pub states: Vec<f32>,
-    /// f32 [batch, state_dim], row-major.
+    /// f32 `[batch, state_dim]`, row-major.
     pub next_states: Vec<f32>,
-    /// u32 [batch].
+    /// u32 `[batch]`.
     pub actions: Vec<u32>,
-    /// f32 [batch].
+    /// f32 `[batch]`.
     pub rewards: Vec<f32>,
-    /// f32 [batch], 0 or 1.
+    /// f32 `[batch]`, 0 or 1.
     pub terminated: Vec<f32>,
-    /// f32 [batch], gamma^n_eff.
+    /// f32 `[batch]`, gamma^n_eff.
     pub discounts: Vec<f32>,
-    /// f32 [batch], importance weights over the batch maximum; 1 for uniform draws.
+    /// f32 `[batch]`, importance weights over the batch maximum; 1 for uniform draws.
     pub weights: Vec<f32>,
-    /// u32 [batch], slots.
+    /// u32 `[batch]`, slots.
     pub indices: Vec<u32>,
-    /// u64 [batch], generation of each slot when it was drawn.
+    /// u64 `[batch]`, generation of each slot when it was drawn.
     pub generations: Vec<u64>,
 }
 

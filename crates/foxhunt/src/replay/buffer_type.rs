@@ -15,13 +15,13 @@ use crate::MLError;
 /// One transition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Experience {
-    /// f32 [state_dim].
+    /// f32 `[state_dim]`.
     pub state: Vec<f32>,
     /// Action index.
     pub action: u32,
     /// Reward.
     pub reward: f32,
-    /// f32 [state_dim], the state before any reset.
+    /// f32 `[state_dim]`, the state before any reset.
     pub next_state: Vec<f32>,
     /// Terminated. A truncated transition is not.
     pub done: bool,
@@ -32,7 +32,7 @@ pub struct Experience {
 pub struct BatchSample {
     /// The rows; empty when `gpu_batch` holds them.
     pub experiences: Vec<Experience>,
-    /// f32 [B], importance weights over the batch maximum.
+    /// f32 `[B]`, importance weights over the batch maximum.
     pub weights: Vec<f32>,
     /// Slots, for an update of priorities.
     pub indices: Vec<usize>,
@@ -189,7 +189,7 @@ impl ReplayBufferType {
         })
     }
 
-    /// Sets priorities from tensors: indices u32 [B], td_errors f32 [B]. Uniform replay has none: the report is empty.
+    /// Sets priorities from tensors: indices u32 `[B]`, td_errors f32 `[B]`. Uniform replay has none: the report is empty.
     ///
     /// # Errors
     /// As [`GpuReplayBuffer::update_priorities_gpu`].

@@ -31,19 +31,19 @@ pub struct GpuReplayBufferConfig {
 /// A sampled batch. Row b of every tensor belongs together.
 #[derive(Clone, Debug)]
 pub struct GpuBatch {
-    /// f32 [B, state_dim].
+    /// f32 `[B, state_dim]`.
     pub states: Tensor,
-    /// f32 [B, state_dim].
+    /// f32 `[B, state_dim]`.
     pub next_states: Tensor,
-    /// u32 [B].
+    /// u32 `[B]`.
     pub actions: Tensor,
-    /// f32 [B].
+    /// f32 `[B]`.
     pub rewards: Tensor,
-    /// f32 [B], 1 where the row is terminated.
+    /// f32 `[B]`, 1 where the row is terminated.
     pub dones: Tensor,
-    /// f32 [B], importance weights over the batch maximum.
+    /// f32 `[B]`, importance weights over the batch maximum.
     pub weights: Tensor,
-    /// u32 [B], slots, for [`GpuReplayBuffer::update_priorities_gpu`].
+    /// u32 `[B]`, slots, for [`GpuReplayBuffer::update_priorities_gpu`].
     pub indices: Tensor,
 }
 
@@ -132,7 +132,7 @@ impl GpuReplayBuffer {
         &mut self.memory
     }
 
-    /// Stores rows: states and next_states f32 [n, state_dim], actions u32 [n], rewards f32 [n], dones f32 or u8 [n].
+    /// Stores rows: states and next_states f32 `[n, state_dim]`, actions u32 `[n]`, rewards f32 `[n]`, dones f32 or u8 `[n]`.
     /// A row with a value that is not finite is refused and counted, see [`ReplayMemory::counters`].
     ///
     /// # Errors
@@ -211,7 +211,7 @@ impl GpuReplayBuffer {
         self.sample(ReplayKind::RankBased, batch)
     }
 
-    /// Sets priorities from TD errors: indices u32 [B], td_errors f32 [B].
+    /// Sets priorities from TD errors: indices u32 `[B]`, td_errors f32 `[B]`.
     ///
     /// # Errors
     /// [`MLError::Shape`], [`MLError::DType`], [`MLError::DeviceMismatch`] and [`MLError::RowOutOfRange`]; nothing

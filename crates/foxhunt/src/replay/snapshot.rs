@@ -20,12 +20,12 @@ pub struct RestoreReport {
 }
 
 impl ReplayMemory {
-    /// Everything it holds, as arrays named `replay.*`: `shape` u64 [capacity, state_dim], `inserted` u64 [1],
-    /// `rng` u64 [seed, samples taken], `counters` u64 [refused rewards, refused states, refused TD errors, capped
+    /// Everything it holds, as arrays named `replay.*`: `shape` u64 `[capacity, state_dim]`, `inserted` u64 `[1]`,
+    /// `rng` u64 `[seed, samples taken]`, `counters` u64 [refused rewards, refused states, refused TD errors, capped
     /// priorities, stale updates], then in slot order, with n rows stored, `state` and `next_state` f32 [n,
-    /// state_dim], `action` u32 [n], `reward`, `terminated`, `discount` f32 [n], and where there are priorities
-    /// `priority` f32 [n] and `max_priority` f32 [1], and where there is a rank order `rank_order` u32 [rows at the last
-    /// sort] and `rank_counts` u64 [updates since that sort, sorts].
+    /// state_dim], `action` u32 `[n]`, `reward`, `terminated`, `discount` f32 `[n]`, and where there are priorities
+    /// `priority` f32 `[n]` and `max_priority` f32 `[1]`, and where there is a rank order `rank_order` u32 [rows at the last
+    /// sort] and `rank_counts` u64 `[updates since that sort, sorts]`.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = Snapshot::default();
