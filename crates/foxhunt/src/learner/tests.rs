@@ -241,7 +241,7 @@ fn loss_falls_on_a_fixed_problem() {
 #[test]
 fn nothing_that_is_not_finite_is_applied() {
     type Poison = fn(&mut Rows, &mut LearnerState);
-    let cases: [(FaultKind, Poison); 7] = [
+    let cases: [(FaultKind, Poison); 8] = [
         (FaultKind::NonFiniteState, |rows, _| rows.states[3] = f32::NAN),
         (FaultKind::NonFiniteState, |rows, _| rows.next_states[0] = f32::INFINITY),
         (FaultKind::NonFiniteReward, |rows, _| rows.rewards[1] = f32::NAN),
@@ -249,6 +249,11 @@ fn nothing_that_is_not_finite_is_applied() {
         (FaultKind::NonFiniteTdError, |rows, _| rows.discounts[0] = f32::NAN),
         (FaultKind::NonFiniteTdError, |_, state| state.target[0] = f32::NAN),
         (FaultKind::NonFiniteLoss, |rows, _| rows.weights[0] = f32::INFINITY),
+        // An infinite value of the target network: the loss is infinite, but Huber's slope keeps the gradient finite.
+        (FaultKind::NonFiniteLoss, |_, state| {
+            let value_bias = state.target.len() - 12;
+            state.target[value_bias] = f32::INFINITY;
+        }),
     ];
     for (kind, poison) in cases {
         let mut learner = learner(Head::Branching);
