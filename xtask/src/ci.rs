@@ -18,8 +18,7 @@ const STEPS: &[(&str, &[&str])] = &[
     ("docs", &["cargo", "doc", "--workspace", "--no-deps"]),
     ("kernels", &["cargo", "xtask", "kernels"]),
     ("train", &["cargo", "run", "--release", "--", "train", "--epochs", "6", "--out", "target/ci-runs"]),
-    // Built by the test step; it takes the profile of the tests, which is optimised.
-    ("learn", &["target/debug/examples/prove_learning"]),
+    ("learn", &["cargo", "run", "--release", "-p", "foxhunt-tests", "--example", "prove_learning"]),
 ];
 
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
