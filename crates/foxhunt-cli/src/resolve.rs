@@ -168,6 +168,22 @@ mod tests {
         assert_eq!(got.learner.target, foxhunt_core::settings::TargetUpdate::Hard { every: 7 });
     }
 
+    /// A key alone keeps the rest of its table: the file's where the file has one, else the default's.
+    #[test]
+    fn a_table_is_changed_key_by_key() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "[exploration.epsilon]\nstart = 0.9").unwrap();
+        let path = file.path().to_str().unwrap();
+        let default = Settings::default().exploration.epsilon;
+        let got = resolve(&["--set", "exploration.epsilon.end=0.5"]).unwrap().exploration.epsilon;
+        assert_eq!((got.start, got.end, got.steps), (default.start, 0.5, default.steps));
+        let got = resolve(&["--config", path, "--set", "exploration.epsilon.end=0.5"]).unwrap();
+        let got = got.exploration.epsilon;
+        assert_eq!((got.start, got.end, got.steps), (0.9, 0.5, default.steps));
+        let error = resolve(&["--set", "exploration.epsilon.stop=0.5"]).unwrap_err().to_string();
+        assert!(error.contains("stop"), "{error}");
+    }
+
     #[test]
     fn wrong_usage_is_named() {
         assert!(matches!(resolve(&["--set", "learner.batch"]), Err(UsageError::SetForm { .. })));

@@ -4,6 +4,7 @@
 //! anything is started. A default is written once, in the `Default` of its section. Merging a file with command
 //! line flags is the binary's business.
 
+mod partial;
 mod sections;
 mod validate;
 
@@ -82,7 +83,8 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Reads settings from TOML text; missing keys take their defaults. Does not validate ranges.
+    /// Reads settings from TOML text; a missing key takes its default, in a table given in part as well. Does not
+    /// validate ranges.
     ///
     /// # Errors
     /// [`SettingsError::Parse`].

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::partial;
 use crate::{Head, LinearSchedule};
 
 /// Which moment of its interval a bar's time stamp names.
@@ -206,6 +207,7 @@ pub struct LearnerSettings {
     /// Munchausen rewards (arXiv 2007.14430). Default false; true is refused until it exists.
     pub munchausen: bool,
     /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
+    #[serde(deserialize_with = "partial::learning_rate")]
     pub learning_rate: LinearSchedule,
     /// Where the Huber loss turns linear, > 0. Default 1.
     pub huber_delta: f64,
@@ -218,6 +220,7 @@ pub struct LearnerSettings {
     /// Added to the root of the second moment, >= 1e-20. Default 1e-8.
     pub adam_epsilon: f64,
     /// How the target network follows. Default Polyak with tau 0.005.
+    #[serde(deserialize_with = "partial::target")]
     pub target: TargetUpdate,
 }
 
@@ -310,6 +313,7 @@ impl Default for ReplaySettings {
 #[serde(default, deny_unknown_fields)]
 pub struct ExplorationSettings {
     /// Chance of a random action by env steps, in [0, 1]. Default 1 to 0.02 over 120,000.
+    #[serde(deserialize_with = "partial::epsilon")]
     pub epsilon: LinearSchedule,
 }
 

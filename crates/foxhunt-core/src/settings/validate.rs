@@ -225,10 +225,54 @@ mod tests {
         assert_eq!(Settings::from_toml("").unwrap(), settings);
     }
 
+    /// Every key can be given alone, in whatever table it lies.
+    #[test]
+    fn a_table_given_in_part_keeps_the_other_defaults() {
+        fn leaves(path: &str, value: &toml::Value, found: &mut Vec<(String, toml::Value)>) {
+            match value {
+                toml::Value::Table(table) => {
+                    for (key, value) in table {
+                        let dot = if path.is_empty() { "" } else { "." };
+                        leaves(&format!("{path}{dot}{key}"), value, found);
+                    }
+                }
+                leaf => found.push((path.to_owned(), leaf.clone())),
+            }
+        }
+        let default = Settings::default();
+        let whole: toml::Table = default.to_toml().unwrap().parse().unwrap();
+        let mut found = Vec::new();
+        leaves("", &whole.into(), &mut found);
+        let nested = ["learner.learning_rate.start", "learner.target.tau", "exploration.epsilon.end"];
+        assert!(nested.iter().all(|key| found.iter().any(|(path, _)| path == key)), "{found:?}");
+        for (path, value) in found {
+            let text = format!("{path} = {value}");
+            assert_eq!(Settings::from_toml(&text).as_ref(), Ok(&default), "{text}");
+        }
+
+        let got =
+            Settings::from_toml("exploration.epsilon.end = 0.5\nlearner.learning_rate.steps = 7").unwrap();
+        let epsilon = default.exploration.epsilon;
+        assert_eq!(got.exploration.epsilon, LinearSchedule { end: 0.5, ..epsilon });
+        assert_eq!(got.learner.learning_rate, LinearSchedule { steps: 7, ..default.learner.learning_rate });
+        let got = Settings::from_toml("learner.target.tau = 0.5").unwrap();
+        assert_eq!(got.learner.target, TargetUpdate::Polyak { tau: 0.5 });
+        let got = Settings::from_toml("learner.target = { kind = \"hard\", every = 3 }").unwrap();
+        assert_eq!(got.learner.target, TargetUpdate::Hard { every: 3 });
+        let error = Settings::from_toml("learner.target.kind = \"hard\"").unwrap_err();
+        assert!(error.to_string().contains("every"), "{error}");
+    }
+
     #[test]
     fn unknown_keys_are_errors_at_every_level() {
-        for text in ["lr = 1", "[learner]\nlr = 1", "[learner.target]\nkind = \"hard\"\nevery = 1\ntau = 0.5"]
-        {
+        for text in [
+            "lr = 1",
+            "[learner]\nlr = 1",
+            "[learner.target]\nkind = \"hard\"\nevery = 1\ntau = 0.5",
+            "learner.target.every = 5",
+            "exploration.epsilon.stop = 1.0",
+            "learner.learning_rate = 1e-3",
+        ] {
             let error = Settings::from_toml(text).unwrap_err();
             assert!(matches!(error, SettingsError::Parse { .. }), "{text}: {error}");
         }
