@@ -58,6 +58,9 @@ impl Progress {
             rate(report.updates_per_s),
             stats.total_skipped_updates,
         );
+        if stats.fallback_decisions > 0 {
+            text += &format!(", fell back {}", stats.fallback_decisions);
+        }
         text
     }
 

@@ -69,6 +69,7 @@ pub(crate) fn training_points(metrics: &Path) -> anyhow::Result<Vec<TrainingPoin
                         env_steps: stats.total_env_steps,
                         updates: stats.total_updates,
                         skipped_updates: stats.total_skipped_updates,
+                        fallback_decisions: stats.fallback_decisions,
                         loss: stats.loss,
                         td_error: stats.td_error,
                         max_q: stats.max_q,

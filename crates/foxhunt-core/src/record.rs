@@ -58,6 +58,12 @@ pub struct EpochStats {
     pub td_error: Option<f64>,
     /// Mean over decisions of the largest Q-value (branching: mean over branches).
     pub max_q: Option<f64>,
+    /// Decisions left out of `max_q` because their largest Q-value was not finite.
+    #[serde(default)]
+    pub non_finite_q_decisions: u64,
+    /// Decisions that fell back, because a greedy choice had only NaN to choose from.
+    #[serde(default)]
+    pub fallback_decisions: u64,
     /// Smallest, mean and largest Q-value over the last decisions.
     pub q_min: Option<f64>,
     /// See `q_min`.
@@ -113,6 +119,8 @@ impl Default for EpochStats {
             grad_norm: None,
             td_error: None,
             max_q: None,
+            non_finite_q_decisions: 0,
+            fallback_decisions: 0,
             q_min: None,
             q_mean: None,
             q_max: None,

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use foxhunt::evaluation::evaluate_windows;
+use foxhunt::trainer::NeverStop;
 use foxhunt_core::{Exposure, Settings};
 use foxhunt_market::synthetic::MeanReverting;
 use foxhunt_market::{Market, Normalise, OptimalPolicy, Split, features};
@@ -29,11 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let x = market.bars.close[bar].ln() - source.mean_price.ln();
         held = best.act(x, held);
-        Ok(market.route(bar, held))
+        Ok(market.route(bar, held).into())
     };
     let params = EnvParams::new(&settings);
-    let evaluation =
-        evaluate_windows(&market, &windows, &params, &settings.evaluation, settings.run.seed, &mut policy)?;
+    let (rules, seed) = (&settings.evaluation, settings.run.seed);
+    let evaluation = evaluate_windows(&market, &windows, &params, rules, seed, &NeverStop, &mut policy)?;
 
     let training: Vec<TrainingPoint> = (1..=60_u64)
         .map(|epoch| {

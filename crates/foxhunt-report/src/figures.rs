@@ -101,6 +101,8 @@ figures! {
         "One a bar but the last, fewer after ruin.";
     holds, "Holds", Count, |m| Measure::of(m.holds as f64),
         "Decisions for the exposure already held.";
+    fallbacks, "Fallbacks", Count, |m| Measure::of(m.fallbacks as f64),
+        "Decisions that fell back to flat, because no Q-value to choose by was a number.";
     orders, "Orders", Count, |m| Measure::of(m.orders.total_sent() as f64),
         "Decisions that sent an order.";
     fee, "Fees", Money, |m| Measure::of(m.costs.fee),

@@ -104,6 +104,8 @@ pub struct TrainingPoint {
     pub updates: u64,
     /// Skipped updates since the start of training.
     pub skipped_updates: u64,
+    /// Decisions of this epoch that fell back, because every Q-value to choose by was NaN.
+    pub fallback_decisions: u64,
     /// Mean loss.
     pub loss: Option<f64>,
     /// Mean |TD error|.

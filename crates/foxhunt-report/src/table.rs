@@ -34,6 +34,11 @@ pub fn summary(evaluation: &Evaluation) -> String {
         if window.agent.metrics.ruined {
             out.push_str("  The agent was ruined in this window; its equity stays where it ended.\n");
         }
+        let fallbacks = window.agent.metrics.fallbacks;
+        if fallbacks > 0 {
+            let _ =
+                writeln!(out, "  {} decisions fell back to flat: no Q-value was a number.", count(fallbacks));
+        }
         if !window.random.matched {
             let _ = writeln!(
                 out,

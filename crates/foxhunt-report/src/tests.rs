@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use foxhunt::evaluation::{Evaluation, evaluate_windows};
+use foxhunt::trainer::NeverStop;
 use foxhunt_core::settings::EvaluationSettings;
 use foxhunt_core::{Exposure, FactoredAction, OrderType, Settings, Urgency};
 use foxhunt_market::synthetic::RandomWalk;
@@ -40,7 +41,8 @@ fn evaluate(
     let windows =
         [("train", window.start..cut(6)), ("validation", cut(6)..cut(8)), ("test", cut(8)..window.end)];
     let settings = EvaluationSettings { random_policies: policies, ..EvaluationSettings::default() };
-    evaluate_windows(market, &windows, params, &settings, 1, &mut |_, bar| Ok(policy(bar))).unwrap()
+    evaluate_windows(market, &windows, params, &settings, 1, &NeverStop, &mut |_, bar| Ok(policy(bar).into()))
+        .unwrap()
 }
 
 fn busy(bar: usize) -> FactoredAction {
@@ -226,8 +228,11 @@ fn odd_runs() {
                 let start = window.start + 2 * i;
                 let windows = [(*name, start..start + 2)];
                 let settings = EvaluationSettings { random_policies: 1, ..EvaluationSettings::default() };
-                let policy = &mut |_: &[f32], _| Ok(order(4, 0, 1));
-                evaluate_windows(&market, &windows, &params, &settings, 1, policy).unwrap().windows.remove(0)
+                let policy = &mut |_: &[f32], _| Ok(order(4, 0, 1).into());
+                evaluate_windows(&market, &windows, &params, &settings, 1, &NeverStop, policy)
+                    .unwrap()
+                    .windows
+                    .remove(0)
             })
             .collect(),
     };
@@ -235,6 +240,25 @@ fn odd_runs() {
     assert!(html.contains("1 returns, needs 2"));
     let nothing = Evaluation { windows: Vec::new() };
     render(&market, &nothing, &[]);
+}
+
+/// Decisions that fell back are told where there were any, and only there.
+#[test]
+fn fallbacks_are_told() {
+    let (market, window) = walk(400);
+    let mut evaluation = evaluate(&market, &window, &EnvParams::new(&Settings::default()), 1, busy);
+    let told = |evaluation: &Evaluation, epochs: &[TrainingPoint]| {
+        let (html, json) = render(&market, evaluation, epochs);
+        assert!(json["windows"][2]["agent"]["figures"]["fallbacks"]["value"].is_number());
+        [html, table::summary(evaluation)].map(|text| text.matches("fell back to flat").count())
+    };
+    // The page defines the figure once.
+    assert_eq!(told(&evaluation, &points(2)), [1, 0]);
+    evaluation.windows[2].agent.metrics.fallbacks = 3;
+    assert_eq!(told(&evaluation, &points(2)), [2, 1]);
+    let epoch = TrainingPoint { fallback_decisions: 4, ..points(1)[0] };
+    assert_eq!(told(&evaluation, &[epoch, epoch]), [3, 1]);
+    assert!(table::summary(&evaluation).contains("3 decisions fell back"));
 }
 
 /// The schema document names every key of a report and every figure.

@@ -15,6 +15,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use foxhunt::evaluation::{Backtest, backtest};
+use foxhunt::trainer::NeverStop;
 use foxhunt::{BarSeries, Settings, TrainOutcome, Trainer};
 use foxhunt_core::settings::Device;
 use foxhunt_core::{Exposure, FactoredAction, LinearSchedule, OrderType, Urgency};
@@ -105,9 +106,10 @@ fn optimal(market: &MeanReverting, settings: &Settings, agent: &Backtest) -> any
     let window = agent.window.clone();
     let prepared = Market::prepare(market.bars()?, &settings.execution, Normalise::FitOn(window.clone()))?;
     let mut level = Exposure::Flat;
-    let record = backtest(&prepared, window, &EnvParams::new(settings), &mut |_, bar| {
+    let record = backtest(&prepared, window, &EnvParams::new(settings), &NeverStop, &mut |_, bar| {
         level = policy.act(market.deviation(prepared.bars.close[bar]), level);
-        Ok(FactoredAction { exposure: level, order_type: OrderType::Market, urgency: Urgency::Normal })
+        let (order_type, urgency) = (OrderType::Market, Urgency::Normal);
+        Ok(FactoredAction { exposure: level, order_type, urgency }.into())
     })?;
     Ok(record.net_log_return())
 }

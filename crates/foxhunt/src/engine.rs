@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::MLError;
 use crate::evaluation::Backtest;
+use crate::trainer::StopSignal;
 
 /// A device that can train and run one agent.
 pub trait Engine {
@@ -59,8 +60,13 @@ pub trait Engine {
     /// Runs the greedy policy over `window` of `market` and returns the backtest.
     ///
     /// # Errors
-    /// Any [`MLError`] of the device.
-    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError>;
+    /// [`MLError::Interrupted`] when `stop` asks for it, with the engine as it was; any [`MLError`] of the device.
+    fn evaluate(
+        &mut self,
+        market: &Market,
+        window: Range<usize>,
+        stop: &dyn StopSignal,
+    ) -> Result<Backtest, MLError>;
 
     /// Everything needed to go on exactly here.
     ///

@@ -151,12 +151,9 @@ pub enum MLError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A request to stop arrived; everything was saved first.
-    #[error("stopped on request after epoch {epoch}")]
-    Interrupted {
-        /// Epochs completed.
-        epoch: u64,
-    },
+    /// A request to stop arrived in the middle of a backtest, which was dropped. The trainer answers it by saving.
+    #[error("stopped on request")]
+    Interrupted,
     /// The engine asked for cannot run here.
     #[error("device {device} is not available: {reason}")]
     DeviceUnavailable {

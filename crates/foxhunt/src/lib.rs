@@ -40,6 +40,7 @@ pub mod replay;
 pub mod run_folder;
 pub mod trainer;
 
+mod stop;
 pub use error::MLError;
 pub use foxhunt_core::Settings;
 pub use foxhunt_market::BarSeries;

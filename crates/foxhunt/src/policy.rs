@@ -20,6 +20,7 @@ use crate::checkpoint::state_file::{self, Fingerprint};
 use crate::checkpoint::store::{check_fingerprint, remove, replace_folder, sync_folder, write_sealed};
 use crate::checkpoint::{CheckpointFault, settings_hash};
 use crate::engine::{Array, ArrayData, Snapshot};
+use crate::evaluation::Decision;
 use crate::learner::QNetwork;
 
 const FORMAT: Format = Format { name: "foxhunt policy", version: 1 };
@@ -202,20 +203,20 @@ impl Policy {
     ///
     /// # Errors
     /// As [`Policy::q_values`].
-    pub fn act(&mut self, market: &Market, state: &[f32], bar: usize) -> Result<FactoredAction, MLError> {
+    pub fn act(&mut self, market: &Market, state: &[f32], bar: usize) -> Result<Decision, MLError> {
         self.q_values(state)?;
         greedy(self.settings.network.head, &self.q, market, bar)
     }
 }
 
-/// The greedy action of one row of Q-values, f32 `[n_outputs]`.
-pub(crate) fn greedy(head: Head, q: &[f32], market: &Market, bar: usize) -> Result<FactoredAction, MLError> {
+/// The greedy decision of one row of Q-values, f32 `[n_outputs]`.
+pub(crate) fn greedy(head: Head, q: &[f32], market: &Market, bar: usize) -> Result<Decision, MLError> {
     let mut action = [0];
-    match head {
+    let fallbacks = match head {
         Head::Branching => select_actions_branching(q, None, &Explore::greedy(), &mut action),
         _ => select_actions(q, head.n_actions(), None, &Explore::greedy(), &mut action),
     };
-    complete(head, action[0], market, bar)
+    Ok(Decision { action: complete(head, action[0], market, bar)?, fell_back: fallbacks > 0 })
 }
 
 /// The factored action that an action as the replay stores it stands for at `bar`.

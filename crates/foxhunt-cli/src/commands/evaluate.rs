@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use foxhunt::Policy;
 use foxhunt::evaluation::evaluate_windows;
+use foxhunt::trainer::NeverStop;
 use foxhunt_market::{Market, Normalise};
 use foxhunt_ops::env_step::EnvParams;
 
@@ -40,6 +41,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
         console::line(&serde_json::to_string(&evaluation)?);
     } else {
         console::line(&foxhunt_report::table::summary(&evaluation));
+        &NeverStop,
     }
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder)

@@ -76,6 +76,35 @@ fn a_signal_saves_and_the_command_told_goes_on() {
     }
 }
 
+/// A signal in the long evaluation at the end is answered at once; the run is saved, and going on ends as if it had
+/// not come.
+#[test]
+fn a_signal_in_the_last_evaluation_is_answered() {
+    let place = Place::new();
+    let more = ["--epochs", "2", "--set", "evaluation.random_policies=4000"];
+    let mut child =
+        place.train("bars.csv", "runs", &more).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parent = place.path("runs");
+    wait_for("the last checkpoint", || {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it could be stopped");
+        fs::read_dir(&parent).is_ok_and(|mut runs| {
+            runs.any(|run| run.unwrap().path().join("checkpoints/epoch_2/manifest.json").exists())
+        })
+    });
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    let asked = std::time::Instant::now();
+    signal(&child, "TERM");
+    let done = Done::from(child.wait_with_output().unwrap()).expect(143);
+    let waited = asked.elapsed();
+    assert!(waited < std::time::Duration::from_secs(1), "{waited:?}");
+    let run = place.only_run("runs");
+    assert!(done.err.contains(&format!("go on with: foxhunt resume {}", run.display())), "{}", done.err);
+    assert!(!run.join("report.json").exists());
+    let resumed = Done::from(foxhunt().arg("resume").arg(&run).output().unwrap()).expect(0);
+    let (whole, _) = place.trained("bars.csv", "whole", &more);
+    assert_eq!(table(&resumed.out), table(&whole.out));
+}
+
 /// Case E09: a second signal, whether it comes in the middle of the save or after it, leaves a checkpoint that loads.
 #[test]
 fn an_impatient_second_signal_breaks_nothing() {

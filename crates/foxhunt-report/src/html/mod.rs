@@ -103,6 +103,13 @@ fn training_line(input: &ReportInput<'_>) -> Option<String> {
     } else {
         line.push_str(", no update skipped");
     }
+    let fallbacks: u64 = input.training.iter().map(|point| point.fallback_decisions).sum();
+    if fallbacks > 0 {
+        line.push_str(&format!(
+            ", {} decisions fell back to flat, no Q-value being a number",
+            count(fallbacks)
+        ));
+    }
     Some(line)
 }
 

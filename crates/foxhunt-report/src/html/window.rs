@@ -64,6 +64,11 @@ impl Section {
                 "The agent was ruined in this window: its position was closed, and its equity stays.".into(),
             );
         }
+        let fallbacks = w.agent.metrics.fallbacks;
+        if fallbacks > 0 {
+            warnings
+                .push(format!("{} decisions fell back to flat: no Q-value was a number.", count(fallbacks)));
+        }
         if w.agent.metrics.trades == 0 {
             warnings.push("The agent made no trade in this window.".into());
         }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use foxhunt::cpu_engine::CpuEngine;
 use foxhunt::engine::{ArrayData, Engine, Snapshot};
-use foxhunt::trainer::Prepared;
+use foxhunt::evaluation::Metrics;
+use foxhunt::trainer::{NeverStop, Prepared};
 use foxhunt::{MLError, Settings};
 use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::TargetUpdate;
+use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_market::STATE_DIM;
 
 use crate::support::{assert_same_bits, bars, tiny};
@@ -45,6 +47,44 @@ fn a_restored_engine_draws_on() {
     fresh.collect(35).unwrap();
     fresh.update(5).unwrap();
     assert_ne!(fresh.snapshot().unwrap(), first.snapshot().unwrap());
+}
+
+/// Weights so large that every Q-value is inf - inf: decisions fall back to flat, and every one is counted, in
+/// training and in a backtest.
+#[test]
+fn decisions_without_a_q_value_are_counted() {
+    for head in [Head::Exposure, Head::Factored, Head::Branching] {
+        let mut settings = settings();
+        settings.network.head = head;
+        settings.exploration.epsilon = LinearSchedule { start: 0.0, end: 0.0, steps: 1 };
+        let mut engine = engine(&settings);
+        engine.collect(5).unwrap();
+        let sound = engine.drain().unwrap();
+        assert_eq!((sound.fallback_decisions, sound.non_finite_q_decisions), (0, 0), "{head:?}");
+        let mut snapshot = engine.snapshot().unwrap();
+        for (name, array) in &mut snapshot.arrays {
+            if let (true, ArrayData::F32(values)) = (name.starts_with("online."), &mut array.data) {
+                values.fill(1e38);
+            }
+        }
+        engine.restore(&snapshot).unwrap();
+        engine.collect(4).unwrap();
+        // In the middle of an epoch the counts survive a snapshot.
+        let saved = engine.snapshot().unwrap();
+        engine.restore(&saved).unwrap();
+        engine.collect(3).unwrap();
+        let stats = engine.drain().unwrap();
+        let decisions = 7 * settings.env.n_envs as u64;
+        assert_eq!(stats.fallback_decisions, decisions, "{head:?}");
+        assert_eq!((stats.non_finite_q_decisions, stats.max_q), (decisions, None), "{head:?}");
+
+        let Prepared { market, split, .. } = prepared(&settings);
+        let record = engine.evaluate(&market, split.test, &NeverStop).unwrap();
+        assert_eq!(record.fallbacks, record.actions.len() as u64, "{head:?}");
+        assert!(record.fills.is_empty(), "{head:?}: flat");
+        let metrics = Metrics::of(&record, None, 0.0);
+        assert_eq!(metrics.fallbacks, record.fallbacks);
+    }
 }
 
 /// A snapshot with any one array missing, cut or of another type is refused, and the engine is as it was.

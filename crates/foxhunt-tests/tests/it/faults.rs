@@ -8,7 +8,7 @@ use foxhunt::cpu_engine::CpuEngine;
 use foxhunt::engine::{ArrayData, Engine, EngineStatus, Snapshot};
 use foxhunt::engine_choice::BuiltEngine;
 use foxhunt::evaluation::Backtest;
-use foxhunt::trainer::{EpochReport, TrainObserver, TrainOutcome, Warning};
+use foxhunt::trainer::{EpochReport, StopSignal, TrainObserver, TrainOutcome, Warning};
 use foxhunt::{MLError, Settings, Trainer};
 use foxhunt_core::record::{EpochStats, FaultKind};
 use foxhunt_core::settings::NanPolicy;
@@ -90,8 +90,13 @@ impl Engine for Poisoner {
     fn drain(&mut self) -> Result<EpochStats, MLError> {
         self.inner.drain()
     }
-    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
-        self.inner.evaluate(market, window)
+    fn evaluate(
+        &mut self,
+        market: &Market,
+        window: Range<usize>,
+        stop: &dyn StopSignal,
+    ) -> Result<Backtest, MLError> {
+        self.inner.evaluate(market, window, stop)
     }
     fn snapshot(&mut self) -> Result<Snapshot, MLError> {
         self.inner.snapshot()

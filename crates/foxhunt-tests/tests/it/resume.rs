@@ -1,7 +1,5 @@
 //! Going on equals never having stopped, to the bit, for every way of drawing and every head.
 
-use std::cell::Cell;
-
 use foxhunt::Trainer;
 use foxhunt::trainer::StopReason;
 use foxhunt_core::Head;
@@ -10,7 +8,8 @@ use foxhunt_core::settings::{NanPolicy, ReplayKind, TargetUpdate};
 use crate::support::{StopAt, assert_same_bits, bars, metrics, newest, run, tiny};
 
 /// Cases E02, B07, C18: stopped in the middle of an epoch, after k looks at the signal (2 of warm-up, then 2 while
-/// collecting and 2 while updating an epoch), for k in and between every part of an epoch.
+/// collecting and 2 while updating an epoch, one a bar while validating every second), for k in and between every
+/// part of an epoch.
 #[test]
 fn resumed_equals_uninterrupted() {
     let dir = tempfile::tempdir().unwrap();
@@ -34,9 +33,10 @@ fn resumed_equals_uninterrupted() {
             }
             let whole = run(&settings);
             let want = newest(&whole.run);
-            for k in [1, 3 + i as u32, 5 + j as u32, 8, 11] {
+            let evaluating = if i == j { &[60, 900][..] } else { &[] };
+            for &k in [1, 3 + i as u32, 5 + j as u32, 8, 11].iter().chain(evaluating) {
                 let context = format!("{kind:?} {head:?} stopped at look {k}");
-                let stop = StopAt(Cell::new(k));
+                let stop = StopAt::look(k);
                 let first = Trainer::new(&settings, bars(1)).unwrap().stop_on(&stop).run().unwrap();
                 assert_eq!(first.stop_reason, StopReason::Interrupted, "{context}");
                 let second = Trainer::resume(first.run.folder(), bars(1)).unwrap().run().unwrap();
@@ -58,11 +58,12 @@ fn many_stops_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let settings = tiny(dir.path());
     let want = run(&settings);
-    let stop = StopAt(Cell::new(1));
+    let stop = StopAt::look(1);
     let mut outcome = Trainer::new(&settings, bars(1)).unwrap().stop_on(&stop).run().unwrap();
     let mut stops = 1;
     while outcome.stop_reason == StopReason::Interrupted {
-        let stop = StopAt(Cell::new(1));
+        // Rising, because a validation or the last evaluation has to be done in one go.
+        let stop = StopAt::look(1 << (stops / 3));
         outcome = Trainer::resume(outcome.run.folder(), bars(1)).unwrap().stop_on(&stop).run().unwrap();
         stops += 1;
     }

@@ -1,6 +1,8 @@
 //! Small markets, small runs, and comparison to the bit.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use foxhunt::checkpoint::{Checkpoint, CheckpointStore};
 use foxhunt::engine::{ArrayData, Snapshot};
@@ -71,14 +73,18 @@ pub(crate) fn newest(run: &RunPaths) -> Checkpoint {
     CheckpointStore::new(run.checkpoints(), 9).load_newest().unwrap().checkpoint
 }
 
-/// Asks to stop at the k-th look, from 0.
-pub(crate) struct StopAt(pub(crate) std::cell::Cell<u32>);
+/// Asks to stop at the k-th look, from 0, and ever after.
+pub(crate) struct StopAt(AtomicU32);
+
+impl StopAt {
+    pub(crate) fn look(k: u32) -> Self {
+        Self(AtomicU32::new(k))
+    }
+}
 
 impl StopSignal for StopAt {
     fn stop_requested(&self) -> bool {
-        let left = self.0.get();
-        self.0.set(left.saturating_sub(1));
-        left == 0
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
     }
 }
 

@@ -111,10 +111,11 @@ impl Collector {
             first_env: 0,
             epsilon: self.epsilon() as f32,
         };
-        match self.head {
+        let fallbacks = match self.head {
             Head::Branching => select_actions_branching(&self.q, None, &explore, &mut self.actions),
             head => select_actions(&self.q, head.n_actions(), None, &explore, &mut self.actions),
         };
+        progress.fell_back(fallbacks);
 
         self.rows.clear();
         for env_idx in 0..self.envs.len() {

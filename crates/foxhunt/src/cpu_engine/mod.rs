@@ -26,6 +26,7 @@ use crate::evaluation::{Backtest, backtest};
 use crate::learner::{Batch, Learner, LearnerState};
 use crate::policy::{greedy, named};
 use crate::replay::{BatchBuffers, ReplayMemory};
+use crate::trainer::StopSignal;
 
 /// The last good copy in a snapshot carries this before its arrays.
 const GOOD: &str = "good.";
@@ -159,11 +160,16 @@ impl Core {
         })
     }
 
-    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
+    fn evaluate(
+        &mut self,
+        market: &Market,
+        window: Range<usize>,
+        stop: &dyn StopSignal,
+    ) -> Result<Backtest, MLError> {
         let head = self.settings.network.head;
         let mut q = vec![0.0; head.n_outputs()];
         let network = self.learner.network_mut();
-        backtest(market, window, &self.collector.params, &mut |state, bar| {
+        backtest(market, window, &self.collector.params, stop, &mut |state, bar| {
             network.q_values(state, &mut q)?;
             greedy(head, &q, market, bar)
         })
@@ -258,8 +264,13 @@ impl Engine for CpuEngine {
         Ok(self.core.drain())
     }
 
-    fn evaluate(&mut self, market: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
-        self.on_pool(|core| core.evaluate(market, window))
+    fn evaluate(
+        &mut self,
+        market: &Market,
+        window: Range<usize>,
+        stop: &dyn StopSignal,
+    ) -> Result<Backtest, MLError> {
+        self.on_pool(|core| core.evaluate(market, window, stop))
     }
 
     fn snapshot(&mut self) -> Result<Snapshot, MLError> {

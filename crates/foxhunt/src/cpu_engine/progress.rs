@@ -38,6 +38,11 @@ impl Progress {
         self.stats.q_diverged |= range.diverged;
     }
 
+    /// Decisions among them that had only NaN to choose from.
+    pub(super) fn fell_back(&mut self, decisions: u32) {
+        self.stats.fallback_decisions += u64::from(decisions);
+    }
+
     /// One env step: its factored action and what became of it.
     pub(super) fn stepped(&mut self, action: u32, reward: f32, hold: bool, filled: bool) {
         self.status.env_steps += 1;
@@ -107,6 +112,7 @@ impl Progress {
             grad_norm,
             td_error: mean(self.td_error, self.stats.updates),
             max_q: self.max_q.mean(),
+            non_finite_q_decisions: self.max_q.non_finite_rows,
             q_min: quantile(0),
             q_mean: quantile(1),
             q_max: quantile(2),
@@ -144,6 +150,7 @@ impl Progress {
             max_q.non_finite_rows,
             self.rewards,
             u64::from(self.q_range.is_some()),
+            stats.fallback_decisions,
         ];
         let [q_min, q_mean, q_max] = self.q_range.unwrap_or_default();
         let sums = vec![
@@ -170,7 +177,7 @@ impl Progress {
     /// What [`Progress::save`] saved.
     pub(super) fn load(snapshot: &Snapshot) -> Result<Self, MLError> {
         let empty = EpochStats::default();
-        let counts = get_u64(snapshot, "progress.counts", Some(21))?;
+        let counts = get_u64(snapshot, "progress.counts", Some(22))?;
         let sums = get_f64(snapshot, "progress.sums", Some(9))?;
         let faults = get_u64(snapshot, "progress.faults", None)?.chunks(3).map(|words| match *words {
             [step, kind, count] => Ok(Fault { step, kind: fault_kind(kind)?, count: count as u32 }),
@@ -194,6 +201,7 @@ impl Progress {
                 ruined_episodes: counts[11],
                 holds: counts[12],
                 q_diverged: counts[13] != 0,
+                fallback_decisions: counts[21],
                 actions: get_u64(snapshot, "progress.actions", Some(empty.actions.len()))?.to_vec(),
                 orders: get_u64(snapshot, "progress.orders", Some(empty.orders.len()))?.to_vec(),
                 fills: get_u64(snapshot, "progress.fills", Some(empty.fills.len()))?.to_vec(),
@@ -237,6 +245,8 @@ mod tests {
         let mut progress = Progress::default();
         let q = [1.0, 2.0, 20_000.0];
         progress.decided(&q, &[3], &divergence(&q, 10_000.0));
+        progress.decided(&[f32::NAN; 3], &[3], &divergence(&q, 10_000.0));
+        progress.fell_back(1);
         progress.stepped(13, 0.5, false, true);
         progress.stepped(14, 0.25, false, false);
         progress.stepped(22, 0.0, true, false);
@@ -268,6 +278,7 @@ mod tests {
         let report = progress.report(|_| ());
         assert_eq!(back.report(|_| ()), report);
         assert_eq!(report.max_q, Some(20_000.0));
+        assert_eq!((report.non_finite_q_decisions, report.fallback_decisions), (1, 1));
         assert_eq!((report.q_min, report.q_max, report.q_diverged), (Some(1.0), Some(20_000.0), true));
         assert_eq!((report.loss, report.td_error), (Some(2e6), Some(0.75)));
         assert_eq!((report.collapsed_updates, report.loss_clipped_updates), (2, 1));

@@ -10,12 +10,13 @@ use foxhunt_core::{Exposure, FactoredAction, OrderType, Urgency};
 use foxhunt_market::{Fill, Market, Order, Portfolio, STATE_DIM, fill};
 use foxhunt_ops::env_step::{EnvParams, EnvState, EnvWindow, observe, step};
 
-use super::{Backtest, Costs, FillRecord, OrderCounts};
+use super::{Backtest, Costs, Decision, FillRecord, OrderCounts};
 use crate::MLError;
+use crate::trainer::StopSignal;
 
-/// A policy: the state, f32 `[STATE_DIM]`, and the bar it is seen at, to an action. It sees nothing later than the
-/// close of that bar unless it looks by itself.
-pub type PolicyFn<'a> = dyn FnMut(&[f32], usize) -> Result<FactoredAction, MLError> + 'a;
+/// A policy: the state, f32 `[STATE_DIM]`, and the bar it is seen at, to a decision. It sees nothing later than
+/// the close of that bar unless it looks by itself.
+pub type PolicyFn<'a> = dyn FnMut(&[f32], usize) -> Result<Decision, MLError> + 'a;
 
 /// The order that closes what is open at the end.
 const CLOSING: FactoredAction =
@@ -24,16 +25,17 @@ const CLOSING: FactoredAction =
 /// Runs `policy` over `window` of `market`. The episode length of `params` is not used.
 ///
 /// # Errors
-/// [`MLError::Market`] for a window outside the market's usable bars or shorter than two, and any error of the
-/// policy.
+/// [`MLError::Market`] for a window outside the market's usable bars or shorter than two, [`MLError::Interrupted`]
+/// when `stop` asks for it, and any error of the policy.
 pub fn backtest(
     market: &Market,
     window: Range<usize>,
     params: &EnvParams,
+    stop: &dyn StopSignal,
     policy: &mut PolicyFn<'_>,
 ) -> Result<Backtest, MLError> {
     let mut seen = vec![0.0_f32; STATE_DIM];
-    run(market, window, params, &mut |state, bar| {
+    run(market, window, params, stop, &mut |state, bar| {
         observe(market, params, state, &mut seen);
         policy(&seen, bar)
     })
@@ -44,7 +46,8 @@ pub(super) fn run(
     market: &Market,
     window: Range<usize>,
     params: &EnvParams,
-    decide: &mut dyn FnMut(&EnvState, usize) -> Result<FactoredAction, MLError>,
+    stop: &dyn StopSignal,
+    decide: &mut dyn FnMut(&EnvState, usize) -> Result<Decision, MLError>,
 ) -> Result<Backtest, MLError> {
     let bounds = EnvWindow::new(market, window.clone())?;
     let mut state = EnvState::begin(params, bounds.first_bar(), bounds.last_bar(), 0);
@@ -55,6 +58,7 @@ pub(super) fn run(
         position: Vec::with_capacity(n_bars),
         actions: Vec::with_capacity(n_bars - 1),
         holds: 0,
+        fallbacks: 0,
         orders: OrderCounts::default(),
         fills: Vec::new(),
         costs: Costs::default(),
@@ -63,8 +67,12 @@ pub(super) fn run(
     record.equity.push(state.equity);
     record.position.push(state.position);
     while state.bar < state.end_bar && !record.terminated {
+        if stop.stop_requested() {
+            return Err(MLError::Interrupted);
+        }
         let decided_on = state.equity;
-        let action = decide(&state, state.bar as usize)?;
+        let Decision { action, fell_back } = decide(&state, state.bar as usize)?;
+        record.fallbacks += u64::from(fell_back);
         let outcome = step(market, params, &mut state, action);
         record.actions.push(action.index() as u8);
         if outcome.hold {

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::backtest::run;
 use super::{Backtest, Measure, Metrics, OrderCounts};
 use crate::MLError;
+use crate::trainer::StopSignal;
 
 /// Rounds of calibration at the most.
 const CALIBRATION_ROUNDS: u32 = 14;
@@ -80,9 +81,10 @@ pub fn fixed(
     market: &Market,
     window: Range<usize>,
     params: &EnvParams,
+    stop: &dyn StopSignal,
     which: Fixed,
 ) -> Result<Backtest, MLError> {
-    run(market, window, params, &mut |_, _| Ok(which.action()))
+    run(market, window, params, stop, &mut |_, _| Ok(which.action().into()))
 }
 
 /// Many random policies with the agent's turnover, together.
@@ -165,6 +167,7 @@ struct Randoms<'a> {
     market: &'a Market,
     window: Range<usize>,
     params: &'a EnvParams,
+    stop: &'a dyn StopSignal,
     philox: Philox,
     /// The agent's orders sent, by [`OrderCounts::slot`].
     mix: [u64; 9],
@@ -173,14 +176,14 @@ struct Randoms<'a> {
 impl Randoms<'_> {
     fn run(&self, policy: u32, chance: f64) -> Result<Backtest, MLError> {
         let mut target = Exposure::Flat;
-        run(self.market, self.window.clone(), self.params, &mut |_, bar| {
+        run(self.market, self.window.clone(), self.params, self.stop, &mut |_, bar| {
             let [coin, level, order, _] = self.philox.block(Purpose::Baseline, policy, bar as u64, 0);
             if f64::from(unit_f32(coin)) < chance {
                 let skip = below(level, 4);
                 target = Exposure::from_index(skip + u32::from(skip >= target.index()))?;
             }
             let (order_type, urgency) = pick(&self.mix, order);
-            Ok(FactoredAction { exposure: target, order_type, urgency })
+            Ok(FactoredAction { exposure: target, order_type, urgency }.into())
         })
     }
 
@@ -235,12 +238,19 @@ pub fn random(
     params: &EnvParams,
     policies: u32,
     seed: u64,
+    stop: &dyn StopSignal,
     judge: &(dyn Fn(&Backtest) -> Metrics + Sync),
 ) -> Result<RandomBaseline, MLError> {
     let policies = policies.max(1);
     let window = agent.window.clone();
-    let randoms =
-        Randoms { market, window: window.clone(), params, philox: Philox::new(seed), mix: agent.orders.sent };
+    let randoms = Randoms {
+        market,
+        window: window.clone(),
+        params,
+        stop,
+        philox: Philox::new(seed),
+        mix: agent.orders.sent,
+    };
     let target_turnover = agent.turnover();
     let chance = if target_turnover > 0.0 { randoms.calibrate(policies, target_turnover)? } else { 0.0 };
 

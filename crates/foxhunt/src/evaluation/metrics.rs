@@ -64,6 +64,9 @@ pub struct Metrics {
     pub decisions: usize,
     /// Decisions among them that held.
     pub holds: u64,
+    /// Decisions among them that fell back, because the policy had only NaN to choose from.
+    #[serde(default)]
+    pub fallbacks: u64,
     /// Whether trading ended in ruin.
     pub ruined: bool,
 }
@@ -122,6 +125,7 @@ impl Metrics {
             orders: backtest.orders,
             decisions: backtest.actions.len(),
             holds: backtest.holds,
+            fallbacks: backtest.fallbacks,
             ruined: backtest.terminated,
         }
     }

@@ -19,7 +19,7 @@ pub use backtest::{PolicyFn, backtest};
 pub use baselines::{Fixed, RandomBaseline, Summary, fixed, random};
 pub use measure::Measure;
 pub use metrics::{Metrics, probabilistic_sharpe};
-pub use record::{Backtest, Costs, FillRecord, OrderCounts};
+pub use record::{Backtest, Costs, Decision, FillRecord, OrderCounts};
 pub use trades::{Trade, round_trips};
 pub use windows::{
     Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window,

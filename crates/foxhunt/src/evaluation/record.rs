@@ -25,6 +25,9 @@ pub struct Backtest {
     pub actions: Vec<u8>,
     /// Decisions that asked for the exposure already held. They cost nothing.
     pub holds: u64,
+    /// Decisions that fell back, because the policy had only NaN to choose from; see [`super::Decision`].
+    #[serde(default)]
+    pub fallbacks: u64,
     /// Orders by order type and urgency, and what became of them. The final close is not among them.
     pub orders: OrderCounts,
     /// Fills in time order, the final close included.
@@ -62,6 +65,21 @@ impl Backtest {
     pub fn turnover(&self) -> f64 {
         // Not `sum`, whose empty sum is -0.0.
         self.fills.iter().fold(0.0, |sum, fill| sum + fill.turnover)
+    }
+}
+
+/// What a policy answers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision {
+    /// The action.
+    pub action: FactoredAction,
+    /// Whether it stands in for a choice that could not be made, because there was no Q-value to choose by.
+    pub fell_back: bool,
+}
+
+impl From<FactoredAction> for Decision {
+    fn from(action: FactoredAction) -> Self {
+        Self { action, fell_back: false }
     }
 }
 

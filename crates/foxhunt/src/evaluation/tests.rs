@@ -10,6 +10,7 @@ use foxhunt_ops::env_step::{EnvParams, EnvState, step};
 
 use super::*;
 use crate::MLError;
+use crate::trainer::NeverStop;
 
 const HOUR: i64 = 3_600_000_000_000;
 
@@ -50,12 +51,12 @@ fn random_walk(bars: usize) -> (Market, Range<usize>) {
 }
 
 /// Trades at random over all 45 actions, the same way every time it is asked.
-fn busy(bar: usize) -> Result<FactoredAction, MLError> {
+fn busy(bar: usize) -> Result<Decision, MLError> {
     let [word, coin, ..] = Philox::new(99).block(Purpose::Explore, 0, bar as u64, 0);
     // Every fourth bar another action, else the one before.
     let bar = if coin < u32::MAX / 4 { bar } else { bar - bar % 5 };
     let word = if bar % 5 == 0 { Philox::new(99).block(Purpose::Explore, 0, bar as u64, 0)[0] } else { word };
-    Ok(FactoredAction::from_index(foxhunt_core::philox::below(word, 45))?)
+    Ok(FactoredAction::from_index(foxhunt_core::philox::below(word, 45))?.into())
 }
 
 fn params() -> EnvParams {
@@ -65,7 +66,7 @@ fn params() -> EnvParams {
 #[test]
 fn flat_keeps_the_start_equity() {
     let (market, window) = random_walk(300);
-    let record = fixed(&market, window, &params(), Fixed::Flat).unwrap();
+    let record = fixed(&market, window, &params(), &NeverStop, Fixed::Flat).unwrap();
     assert_eq!(record.equity, vec![100_000.0; 300]);
     assert_eq!((record.actions.len(), record.holds), (299, 299));
     assert!(record.fills.is_empty() && !record.terminated);
@@ -82,7 +83,7 @@ fn flat_keeps_the_start_equity() {
 #[test]
 fn buy_and_hold_by_hand() {
     let (market, window) = market_of(&[100.0, 100.0, 110.0]);
-    let record = fixed(&market, window.clone(), &params(), Fixed::BuyAndHold).unwrap();
+    let record = fixed(&market, window.clone(), &params(), &NeverStop, Fixed::BuyAndHold).unwrap();
     let units = 1000.0;
     let buy = 100.0 + 100.0 * 0.7e-4;
     let cash = 100_000.0 - units * buy - units * buy * 0.5e-4;
@@ -102,7 +103,7 @@ fn buy_and_hold_by_hand() {
     assert!((record.costs.impact - units * 210.0 * 0.2e-4).abs() < 1e-9);
     assert!((record.turnover() - (units * buy / 1e5 + units * sell / (cash + units * 110.0))).abs() < 1e-12);
 
-    let short = fixed(&market, window, &params(), Fixed::AlwaysShort).unwrap();
+    let short = fixed(&market, window, &params(), &NeverStop, Fixed::AlwaysShort).unwrap();
     assert!(short.final_equity() < 90_000.0, "a short loses the rise and the costs");
     assert!((short.costs.spread - record.costs.spread).abs() < 1e-9, "both sides pay alike");
 }
@@ -111,7 +112,7 @@ fn buy_and_hold_by_hand() {
 #[test]
 fn trades_explain_the_equity() {
     let (market, window) = random_walk(3000);
-    let record = backtest(&market, window, &params(), &mut |_, bar| busy(bar)).unwrap();
+    let record = backtest(&market, window, &params(), &NeverStop, &mut |_, bar| busy(bar)).unwrap();
     let trades = round_trips(&record.fills);
     assert!(trades.len() > 100 && record.fills.iter().any(|f| f.maker), "{} trades", trades.len());
     let profit: f64 = trades.iter().map(|trade| trade.profit).sum();
@@ -135,9 +136,11 @@ fn a_backtest_is_the_environment() {
     let (market, window) = random_walk(500);
     let params = params();
     let last_decision = window.end - 2;
-    let policy =
-        |bar: usize| if bar == last_decision { market_order(Exposure::Short) } else { busy(bar).unwrap() };
-    let record = backtest(&market, window.clone(), &params, &mut |_, bar| Ok(policy(bar))).unwrap();
+    let policy = |bar: usize| {
+        if bar == last_decision { market_order(Exposure::Short) } else { busy(bar).unwrap().action }
+    };
+    let record =
+        backtest(&market, window.clone(), &params, &NeverStop, &mut |_, bar| Ok(policy(bar).into())).unwrap();
     let mut state = EnvState::begin(&params, window.start as u32, window.end as u32 - 1, 0);
     let mut rewards = 0.0;
     for i in 1..window.len() {
@@ -162,7 +165,7 @@ fn ruin_stops_the_account() {
     let (market, window) = market_of(&[100.0, 100.0, 80.0, 70.0, 200.0]);
     let mut params = params();
     params.max_leverage = 3.0;
-    let record = fixed(&market, window.clone(), &params, Fixed::BuyAndHold).unwrap();
+    let record = fixed(&market, window.clone(), &params, &NeverStop, Fixed::BuyAndHold).unwrap();
     assert!(record.terminated);
     assert_eq!(record.equity.len(), 5);
     assert_eq!(record.actions.len(), 2);
@@ -171,7 +174,7 @@ fn ruin_stops_the_account() {
     assert!(record.fills[1].closing && record.fills[1].bar == window.start + 2);
 
     params.max_leverage = 10.0;
-    let below = fixed(&market, window, &params, Fixed::BuyAndHold).unwrap();
+    let below = fixed(&market, window, &params, &NeverStop, Fixed::BuyAndHold).unwrap();
     assert!(below.final_equity() < 0.0);
     assert_eq!(below.net_log_return(), 0.01_f64.ln());
     let metrics = Metrics::of(&below, Some(6000.0), 0.0);
@@ -185,21 +188,25 @@ fn ruin_stops_the_account() {
 #[test]
 fn two_bars_are_enough_to_run_but_not_to_judge() {
     let (market, window) = market_of(&[100.0, 101.0]);
-    let record = fixed(&market, window.clone(), &params(), Fixed::BuyAndHold).unwrap();
+    let record = fixed(&market, window.clone(), &params(), &NeverStop, Fixed::BuyAndHold).unwrap();
     assert_eq!(record.equity.len(), 2);
     assert_eq!(record.fills.len(), 2, "bought and closed in the same bar");
     let metrics = Metrics::of(&record, market.bars.bars_per_year(window.clone()), 0.0);
     assert_eq!(metrics.sharpe.reason(), Some("1 returns, needs 2"));
     assert_eq!(metrics.annual_return.reason(), Some("fewer than 20 returns"));
     assert!(metrics.net_return.value().is_some());
-    assert!(fixed(&market, window.start..window.start + 1, &params(), Fixed::Flat).is_err());
-    assert!(fixed(&market, 0..5, &params(), Fixed::Flat).is_err(), "bars without full look-backs");
+    assert!(fixed(&market, window.start..window.start + 1, &params(), &NeverStop, Fixed::Flat).is_err());
+    assert!(
+        fixed(&market, 0..5, &params(), &NeverStop, Fixed::Flat).is_err(),
+        "bars without full look-backs"
+    );
 }
 
 fn evaluate(market: &Market, window: Range<usize>, seed: u64) -> Evaluation {
     let settings = EvaluationSettings::default();
     let mut policy = |_: &[f32], bar: usize| busy(bar);
-    evaluate_windows(market, &[("test", window)], &params(), &settings, seed, &mut policy).unwrap()
+    evaluate_windows(market, &[("test", window)], &params(), &settings, seed, &NeverStop, &mut policy)
+        .unwrap()
 }
 
 #[test]
@@ -230,19 +237,19 @@ fn random_has_the_agents_turnover_and_orders() {
 fn random_follows_rare_busy_and_idle_agents() {
     let (market, window) = random_walk(1500);
     let judge = |b: &Backtest| Metrics::of(b, None, 0.0);
-    let of = |agent: &Backtest| random(&market, agent, &params(), 20, 5, &judge).unwrap();
-    let idle = of(&fixed(&market, window.clone(), &params(), Fixed::Flat).unwrap());
+    let of = |agent: &Backtest| random(&market, agent, &params(), 20, 5, &NeverStop, &judge).unwrap();
+    let idle = of(&fixed(&market, window.clone(), &params(), &NeverStop, Fixed::Flat).unwrap());
     assert_eq!((idle.chance, idle.turnover, idle.matched), (0.0, 0.0, true));
     assert!(idle.equity_mean.iter().all(|e| (e - 100_000.0).abs() < 1e-6));
-    let rare = of(&fixed(&market, window.clone(), &params(), Fixed::BuyAndHold).unwrap());
+    let rare = of(&fixed(&market, window.clone(), &params(), &NeverStop, Fixed::BuyAndHold).unwrap());
     assert!(rare.matched && rare.chance > 0.0 && rare.chance < 0.01, "{} {}", rare.turnover, rare.chance);
     // From fully long to fully short and back at every bar is more than a random policy can do.
     let restless =
         |bar: usize| market_order(if bar.is_multiple_of(2) { Exposure::Long } else { Exposure::Short });
     let mut free = params().with_cost_scale(0.0);
     free.ruin_equity = 0.0;
-    let agent = backtest(&market, window, &free, &mut |_, bar| Ok(restless(bar))).unwrap();
-    let most = random(&market, &agent, &free, 4, 5, &judge).unwrap();
+    let agent = backtest(&market, window, &free, &NeverStop, &mut |_, bar| Ok(restless(bar).into())).unwrap();
+    let most = random(&market, &agent, &free, 4, 5, &NeverStop, &judge).unwrap();
     assert_eq!(most.chance, 1.0);
     assert!(!most.matched && most.turnover < most.target_turnover);
 }
@@ -251,10 +258,11 @@ fn random_follows_rare_busy_and_idle_agents() {
 #[test]
 fn the_ladder_falls_for_market_orders() {
     let (market, window) = random_walk(1000);
-    let mut policy = |_: &[f32], bar: usize| Ok(market_order(Exposure::ALL[bar / 7 % 5]));
+    let mut policy = |_: &[f32], bar: usize| Ok(market_order(Exposure::ALL[bar / 7 % 5]).into());
     let settings = EvaluationSettings { random_policies: 2, ..EvaluationSettings::default() };
     let windows = [("train", window.start..window.start + 400), ("test", window.start + 400..window.end)];
-    let evaluation = evaluate_windows(&market, &windows, &params(), &settings, 1, &mut policy).unwrap();
+    let evaluation =
+        evaluate_windows(&market, &windows, &params(), &settings, 1, &NeverStop, &mut policy).unwrap();
     assert_eq!(evaluation.windows.len(), 2);
     for w in &evaluation.windows {
         assert_eq!(w.ladder.iter().map(|r| r.multiple).collect::<Vec<_>>(), LADDER);
@@ -278,11 +286,41 @@ fn an_evaluation_survives_json() {
     assert_eq!(back, evaluation);
 }
 
+/// A stop asked for at any bar of the agent, the baselines, the calibration or the ladder ends the whole evaluation.
+#[test]
+fn an_evaluation_stops_where_it_is_asked_to() {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+    struct After(AtomicU64);
+    impl crate::trainer::StopSignal for After {
+        fn stop_requested(&self) -> bool {
+            self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
+        }
+    }
+    let (market, window) = random_walk(60);
+    let settings = EvaluationSettings { random_policies: 2, ..EvaluationSettings::default() };
+    let attempt = |looks: u64| {
+        let stop = After(AtomicU64::new(looks));
+        let mut policy = |_: &[f32], bar: usize| busy(bar);
+        let windows = [("test", window.clone())];
+        let result = evaluate_windows(&market, &windows, &params(), &settings, 1, &stop, &mut policy);
+        (result, stop.0.into_inner())
+    };
+    let (whole, left) = attempt(1_000_000);
+    let looks = 1_000_000 - left;
+    // Agent, three fixed baselines, at least one round and the run of two random policies, three rungs.
+    assert!(looks > 59 * (1 + 3 + 4 + 3) - 1, "{looks}");
+    assert_eq!(attempt(looks).0.unwrap(), whole.unwrap());
+    for k in (0..looks).step_by(7).chain([looks - 1]) {
+        assert!(matches!(attempt(k).0, Err(MLError::Interrupted)), "look {k} of {looks}");
+    }
+}
+
 /// The errors of a policy come through.
 #[test]
 fn a_failing_policy_fails_the_backtest() {
     let (market, window) = market_of(&[100.0, 101.0, 102.0]);
-    let result = backtest(&market, window, &params(), &mut |state, _| {
+    let result = backtest(&market, window, &params(), &NeverStop, &mut |state, _| {
         assert_eq!(state.len(), foxhunt_market::STATE_DIM);
         Err(MLError::Halted { update: 0, reason: "planted".into() })
     });

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::baselines::{Fixed, RandomBaseline, fixed, random};
 use super::{ActionTable, Backtest, Metrics, PolicyFn, backtest};
 use crate::MLError;
+use crate::trainer::StopSignal;
 
 /// Cost multiples of the ladder.
 pub const LADDER: [f64; 4] = [0.0, 0.5, 1.0, 2.0];
@@ -99,13 +100,14 @@ pub fn evaluate_windows(
     params: &EnvParams,
     settings: &EvaluationSettings,
     seed: u64,
+    stop: &dyn StopSignal,
     policy: &mut PolicyFn<'_>,
 ) -> Result<Evaluation, MLError> {
     let windows = windows
         .iter()
         .map(|(name, bars)| {
-            let mut run = |params: &EnvParams| backtest(market, bars.clone(), params, policy);
-            evaluate_window(market, name, params, settings, seed, &mut run)
+            let mut run = |params: &EnvParams| backtest(market, bars.clone(), params, stop, policy);
+            evaluate_window(market, name, params, settings, seed, stop, &mut run)
         })
         .collect::<Result<_, _>>()?;
     Ok(Evaluation { windows })
@@ -124,6 +126,7 @@ pub fn evaluate_window(
     params: &EnvParams,
     settings: &EvaluationSettings,
     seed: u64,
+    stop: &dyn StopSignal,
     agent: &mut RunAgent<'_>,
 ) -> Result<WindowEvaluation, MLError> {
     let record = agent(params)?;
@@ -138,9 +141,9 @@ pub fn evaluate_window(
 
     let baselines = Fixed::ALL
         .into_iter()
-        .map(|which| Ok(result(which.label(), fixed(market, bars.clone(), params, which)?)))
+        .map(|which| Ok(result(which.label(), fixed(market, bars.clone(), params, stop, which)?)))
         .collect::<Result<_, MLError>>()?;
-    let random = random(market, &record, params, settings.random_policies, seed, &judge)?;
+    let random = random(market, &record, params, settings.random_policies, seed, stop, &judge)?;
     let actions = ActionTable::of(&record);
     let agent_result = result("agent", record);
     let ladder = LADDER

@@ -3,9 +3,10 @@
 //! An epoch is `collect` vector steps, then `updates_per_epoch` updates, then the work of an epoch boundary: one
 //! readback, the guard's policy, validation, early stop, checkpoint. The loop knows no network, no environment and
 //! no file format; it knows where it stands ([`TrainerState`]) and what comes next. A request to stop is looked at
-//! between chunks of an epoch: what runs is finished, everything is saved, and resuming goes on from there to the
-//! same bits.
+//! between chunks of an epoch and at every bar of a backtest: a chunk is finished, a backtest dropped, everything is
+//! saved, and resuming goes on from there to the same bits.
 
+mod chunk;
 mod early_stop;
 mod guard_policy;
 mod metrics;
@@ -15,10 +16,10 @@ mod prepare;
 mod save;
 mod start;
 mod state;
-mod stop;
 #[cfg(test)]
 mod tests;
 
+pub use crate::stop::{NeverStop, StopSignal};
 pub use early_stop::{AverageQ, Best, EarlyStop};
 pub use metrics::{MetricsLine, MetricsWriter, read_metrics};
 pub use observer::{CheckpointReport, EpochReport, StartReport, TrainObserver, ValidationReport, Warning};
@@ -26,7 +27,6 @@ pub use outcome::{StopReason, TrainOutcome};
 pub use prepare::{Prepared, warm_up_steps};
 pub use start::EngineBuilder;
 pub use state::TrainerState;
-pub use stop::{NeverStop, StopSignal};
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -35,13 +35,12 @@ use foxhunt_core::Settings;
 use foxhunt_core::record::EpochStats;
 use foxhunt_core::settings::SaveFailure;
 
+use self::chunk::Chunks;
 use crate::MLError;
 use crate::checkpoint::{CheckpointNumber, CheckpointStore};
 use crate::engine::{Engine, Snapshot};
 use crate::run_folder::RunFolder;
 
-/// Vector steps, or updates, between two looks at the stop signal and the guard.
-const CHUNK: u32 = 16;
 /// Epochs between two warnings of one rate-limited kind.
 const WARNING_INTERVAL: u64 = 10;
 
@@ -63,6 +62,7 @@ pub struct Trainer<'a> {
     early_warnings: Vec<Warning>,
     /// The last checkpoint saved or loaded; the same point is never saved twice (case E09).
     saved: Option<(CheckpointNumber, PathBuf)>,
+    chunks: Chunks,
     clock: Clock,
     large_loss_warned: Option<u64>,
     divergence_warned: Option<u64>,
@@ -153,11 +153,15 @@ impl<'a> Trainer<'a> {
     pub fn run(mut self) -> Result<TrainOutcome, MLError> {
         self.begin()?;
         while self.state.stopped.is_none() {
-            if !(self.warm_up()? && self.collect()? && self.update()?) {
+            if !self.state.validating {
+                if !(self.warm_up()? && self.collect()? && self.update()?) {
+                    return self.interrupted();
+                }
+                self.close_epoch()?;
+            }
+            if !self.validate_if_due()? {
                 return self.interrupted();
             }
-            self.close_epoch()?;
-            self.validate_if_due()?;
             self.state.stopped = self.reason_to_stop();
             self.save_if_due()?;
         }
@@ -171,7 +175,7 @@ impl<'a> Trainer<'a> {
             if self.stop.stop_requested() {
                 return Ok(false);
             }
-            let chunk = (steps - self.state.warmed_up).min(u64::from(CHUNK)) as u32;
+            let chunk = (steps - self.state.warmed_up).min(u64::from(self.chunks.vector_steps)) as u32;
             self.collect_chunk(chunk)?;
             self.state.warmed_up += u64::from(chunk);
         }
@@ -184,7 +188,7 @@ impl<'a> Trainer<'a> {
             if self.stop.stop_requested() {
                 return Ok(false);
             }
-            let chunk = (self.settings.training.collect - self.state.collected).min(CHUNK);
+            let chunk = (self.settings.training.collect - self.state.collected).min(self.chunks.vector_steps);
             self.collect_chunk(chunk)?;
             self.state.collected += chunk;
         }
@@ -205,7 +209,8 @@ impl<'a> Trainer<'a> {
             if self.stop.stop_requested() {
                 return Ok(false);
             }
-            let chunk = (self.settings.training.updates_per_epoch - self.state.updated).min(CHUNK);
+            let left = self.settings.training.updates_per_epoch - self.state.updated;
+            let chunk = left.min(self.chunks.updates);
             let start = Instant::now();
             self.engine.update(chunk)?;
             self.clock.updating += start.elapsed();
@@ -221,7 +226,7 @@ impl<'a> Trainer<'a> {
         let stats = self.engine.drain()?;
         self.answer_guard()?;
         self.state.epoch += 1;
-        (self.state.collected, self.state.updated) = (0, 0);
+        self.state.validating = true;
         self.keep_good_copy(&stats)?;
         if let Some(rule) = self.settings.monitor.average_q_stop {
             self.state.average_q.observe(rule, stats.max_q);
@@ -242,15 +247,22 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// Every `validate_every` epochs, and after the last one: a greedy backtest on the validation split.
-    fn validate_if_due(&mut self) -> Result<(), MLError> {
+    /// Every `validate_every` epochs, and after the last one: a greedy backtest on the validation split. False when a
+    /// stop was requested.
+    fn validate_if_due(&mut self) -> Result<bool, MLError> {
         let training = &self.settings.training;
         let epoch = self.state.epoch;
         let last = epoch >= training.epochs || self.average_q_exhausted();
         if !last && !epoch.is_multiple_of(training.validate_every) {
-            return Ok(());
+            self.state.end_epoch();
+            return Ok(true);
         }
-        let backtest = self.engine.evaluate(&self.prepared.market, self.prepared.split.validation.clone())?;
+        let Prepared { market, split, .. } = &self.prepared;
+        let backtest = match self.engine.evaluate(market, split.validation.clone(), self.stop.as_ref()) {
+            Err(MLError::Interrupted) => return Ok(false),
+            result => result?,
+        };
+        self.state.end_epoch();
         // The log return is floored, which would make a very bad score of a NaN.
         let sound = backtest.final_equity().is_finite();
         let net_log_return = sound.then(|| backtest.net_log_return()).filter(|value| value.is_finite());
@@ -267,7 +279,7 @@ impl<'a> Trainer<'a> {
             without_progress: self.state.early_stop.without_progress,
         };
         self.tell(|observer| observer.on_validation(&report));
-        Ok(())
+        Ok(true)
     }
 
     fn reason_to_stop(&self) -> Option<StopReason> {
@@ -298,10 +310,13 @@ impl<'a> Trainer<'a> {
         self.outcome(StopReason::Interrupted, None)
     }
 
-    /// The test split is looked at here, once.
+    /// The test split is looked at here, once. Who is stopped here has a finished run to resume, which looks again.
     fn finish(mut self) -> Result<TrainOutcome, MLError> {
         self.save()?;
-        let evaluation = self.evaluate_best()?;
+        let evaluation = match self.evaluate_best() {
+            Err(MLError::Interrupted) => return self.interrupted(),
+            result => result?,
+        };
         let reason = self.state.stopped.unwrap_or(StopReason::Completed);
         self.outcome(reason, Some(evaluation))
     }
@@ -357,6 +372,9 @@ impl<'a> Trainer<'a> {
             .sum();
         if refused > 0 {
             self.warn(Warning::RefusedTransitions { epoch, count: refused });
+        }
+        if stats.fallback_decisions > 0 {
+            self.warn(Warning::Fallbacks { epoch, decisions: stats.fallback_decisions });
         }
         let due = |last: Option<u64>| last.is_none_or(|last| epoch >= last + WARNING_INTERVAL);
         if stats.loss_clipped_updates > 0 && due(self.large_loss_warned) {

@@ -168,6 +168,13 @@ pub enum Warning {
         /// In which epoch.
         epoch: u64,
     },
+    /// Decisions fell back, because every Q-value to choose by was NaN.
+    Fallbacks {
+        /// In which epoch.
+        epoch: u64,
+        /// How many decisions.
+        decisions: u64,
+    },
     /// A checkpoint could not be saved, and the run goes on because it was told to.
     CheckpointLost {
         /// Why.
@@ -205,6 +212,9 @@ impl fmt::Display for Warning {
                 write!(f, "epoch {epoch}: the loss of {updates} updates was above the threshold")
             }
             Self::Diverged { epoch } => write!(f, "epoch {epoch}: Q-values passed the divergence threshold"),
+            Self::Fallbacks { epoch, decisions } => {
+                write!(f, "epoch {epoch}: {decisions} decisions fell back to flat, their Q-values were NaN")
+            }
             Self::CheckpointLost { reason } => write!(f, "a checkpoint could not be saved: {reason}"),
             Self::MetricsLost { reason } => write!(f, "metrics were lost: {reason}"),
             Self::TestSeenBefore => {

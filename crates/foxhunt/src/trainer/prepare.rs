@@ -8,6 +8,7 @@ use foxhunt_market::features::first_bar;
 use foxhunt_market::{BarSeries, Market, Normalise, Normaliser, Split};
 use foxhunt_ops::env_step::EnvParams;
 
+use super::StopSignal;
 use crate::MLError;
 use crate::evaluation::{Evaluation, evaluate_windows};
 use crate::policy::Policy;
@@ -78,6 +79,7 @@ pub(super) fn evaluate(
     settings: &Settings,
     prepared: &Prepared,
     policy: &mut Policy,
+    stop: &dyn StopSignal,
 ) -> Result<Evaluation, MLError> {
     let Prepared { market, split, .. } = prepared;
     let windows = [
@@ -91,6 +93,7 @@ pub(super) fn evaluate(
         &EnvParams::new(settings),
         &settings.evaluation,
         settings.run.seed,
+        stop,
         &mut |state, bar| policy.act(market, state, bar),
     )
 }

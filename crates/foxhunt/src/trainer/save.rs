@@ -93,7 +93,7 @@ impl Trainer<'_> {
             None => self.engine.parameters()?,
         };
         let mut policy = self.policy(&parameters)?;
-        super::prepare::evaluate(&self.settings, &self.prepared, &mut policy)
+        super::prepare::evaluate(&self.settings, &self.prepared, &mut policy, self.stop.as_ref())
     }
 }
 

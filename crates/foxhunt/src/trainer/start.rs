@@ -6,6 +6,7 @@ use foxhunt_core::Settings;
 use foxhunt_core::settings::CheckpointSettings;
 use foxhunt_market::BarSeries;
 
+use super::chunk::Chunks;
 use super::save::split_best;
 use super::{
     Clock, MetricsWriter, NeverStop, Prepared, StartReport, StopReason, Trainer, TrainerState, Warning,
@@ -121,6 +122,7 @@ impl<'a> Trainer<'a> {
             metrics,
             observers: Vec::new(),
             stop: Box::new(NeverStop),
+            chunks: Chunks::of(&settings),
             resumed: false,
             early_warnings: fallback.into_iter().collect(),
             saved: None,

@@ -18,6 +18,9 @@ pub struct TrainerState {
     pub collected: u32,
     /// Updates, applied or skipped, of the current epoch.
     pub updated: u32,
+    /// Whether the last epoch was counted and its validation, if one is due, has not been done.
+    #[serde(default)]
+    pub validating: bool,
     /// Early stop by validation, with the best so far.
     pub early_stop: EarlyStop,
     /// Early stop by the average of max-Q.
@@ -31,13 +34,18 @@ pub struct TrainerState {
 }
 
 impl TrainerState {
-    /// The number a checkpoint taken now gets.
+    /// The number a checkpoint taken now gets. An epoch is completed by its validation, so one that still waits for it
+    /// has the number of its last step.
     #[must_use]
     pub fn number(&self) -> CheckpointNumber {
+        let epoch = self.epoch - u64::from(self.validating);
         // Warm-up precedes the first epoch, so its steps number the checkpoints of epoch 0 alone.
-        let warm_up = if self.epoch == 0 { self.warmed_up } else { 0 };
-        let started = self.epoch > 0 || self.collected > 0 || warm_up > 0;
-        let step = if started { warm_up + u64::from(self.collected) + u64::from(self.updated) } else { 0 };
-        CheckpointNumber { epoch: self.epoch, step }
+        let warm_up = if epoch == 0 { self.warmed_up } else { 0 };
+        CheckpointNumber { epoch, step: warm_up + u64::from(self.collected) + u64::from(self.updated) }
+    }
+
+    /// The validation of the last epoch was done, or none was due.
+    pub(super) fn end_epoch(&mut self) {
+        (self.collected, self.updated, self.validating) = (0, 0, false);
     }
 }

@@ -1,11 +1,13 @@
 //! The loop over a toy engine: order of calls, stopping, saving, going on. Learning is tested elsewhere.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 use foxhunt_core::record::EpochStats;
 use foxhunt_core::settings::{AverageQStop, NanPolicy, SaveFailure};
@@ -147,12 +149,21 @@ impl Engine for Toy {
             ..counts
         })
     }
-    fn evaluate(&mut self, _: &Market, window: Range<usize>) -> Result<Backtest, MLError> {
+    fn evaluate(
+        &mut self,
+        if stop.stop_requested() {
+            return Err(MLError::Interrupted);
+        }
+        _: &Market,
+        window: Range<usize>,
+        stop: &dyn StopSignal,
+    ) -> Result<Backtest, MLError> {
         self.log.borrow_mut().push("evaluate".into());
         let last = self.script.scores.len() - 1;
         let score = self.script.scores[last.min(self.validations as usize)];
         self.validations += 1;
         Ok(Backtest {
+            fallbacks: 0,
             window,
             equity: vec![1.0, score.exp()],
             position: vec![0.0; 2],
@@ -238,19 +249,17 @@ fn resumed(folder: &Path, script: Script) -> Result<Trainer<'static>, MLError> {
 }
 
 /// Asks to stop at the k-th look, from 0, and ever after.
-struct StopAt(Cell<u32>);
+struct StopAt(AtomicU32);
 
 impl StopAt {
     fn new(k: u32) -> Self {
-        Self(Cell::new(k))
+        Self(AtomicU32::new(k))
     }
 }
 
 impl StopSignal for StopAt {
     fn stop_requested(&self) -> bool {
-        let left = self.0.get();
-        self.0.set(left.saturating_sub(1));
-        left == 0
+        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
     }
 }
 
@@ -380,10 +389,11 @@ fn stopped_anywhere_a_run_goes_on_to_the_same_end() {
     let metrics = epoch_lines(&whole.run);
     assert_eq!(metrics.len(), 4);
 
-    for k in 0..22 {
+    // Two looks of warm-up, six an epoch with that of its validation, and then those of the last evaluation.
+    for k in (0..26).chain([26, 100, 2000]) {
         let first = trainer(&run, script()).stop_on(StopAt::new(k)).run().unwrap();
         assert_eq!(first.stop_reason, StopReason::Interrupted, "look {k}");
-        assert!(first.evaluation.is_none(), "the test split is looked at once, at the end");
+        assert!(first.evaluation.is_none(), "only a whole evaluation is shown");
         let checkpoint = first.checkpoint.unwrap();
         assert_eq!(newest(&first.run).path, checkpoint);
         let second = resumed(first.run.folder(), script()).unwrap().run().unwrap();
@@ -414,14 +424,45 @@ fn epoch_lines(run: &RunPaths) -> Vec<EpochReport> {
 fn no_point_is_saved_twice() {
     let dir = tempfile::tempdir().unwrap();
     let run = settings(dir.path());
-    // Two looks of warm-up and five an epoch come before the first look of the third epoch.
+    // Two looks of warm-up and six an epoch come before the first look of the third epoch.
     let mut seen = Recorder::default();
-    let stopped = trainer(&run, Script::default()).observe(&mut seen).stop_on(StopAt::new(12)).run().unwrap();
+    let stopped = trainer(&run, Script::default()).observe(&mut seen).stop_on(StopAt::new(14)).run().unwrap();
     assert_eq!(checkpoint_names(&stopped.run), ["epoch_0", "epoch_2"]);
     assert_eq!(seen.checkpoints.len(), 2);
     assert_eq!(stopped.checkpoint, Some(stopped.run.checkpoints().join("epoch_2")));
     // Going on and stopping at once saves nothing either.
     let mut seen = Recorder::default();
+/// A stop in the middle of a validation saves the epoch without it, before the checkpoint of the whole epoch; going on
+/// does the validation and nothing else again.
+#[test]
+fn a_stop_in_a_validation_leaves_it_to_be_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = settings(dir.path());
+    let stopped = trainer(&run, Script::default()).stop_on(StopAt::new(13)).run().unwrap();
+    assert_eq!((stopped.stop_reason, stopped.epochs), (StopReason::Interrupted, 2));
+    assert_eq!(checkpoint_names(&stopped.run), ["epoch_0", "epoch_1_60"]);
+    let log = Log::default();
+    let mut seen = Recorder::default();
+    let again = Trainer::resume_with(stopped.run.folder(), bars(1), None, &toy(Script::default(), &log));
+    again.unwrap().observe(&mut seen).stop_on(StopAt::new(1)).run().unwrap();
+    assert_eq!(*log.borrow(), ["evaluate", "snapshot"]);
+    assert!(seen.epochs.is_empty() && seen.validations.len() == 1);
+    assert_eq!(checkpoint_names(&stopped.run), ["epoch_1_60", "epoch_2"]);
+}
+
+/// A run without a checkpoint was never begun, and says so.
+#[test]
+fn a_run_killed_before_its_start_was_saved_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = trainer(&settings(dir.path()), Script::default());
+    let folder = run.run_folder().paths().folder().to_path_buf();
+    drop(run);
+    match resumed(&folder, Script::default()) {
+        Err(MLError::RunNotBegun { path }) => assert_eq!(path, folder),
+        other => panic!("{:?}", other.err()),
+    }
+}
+
     let again = resumed(stopped.run.folder(), Script::default()).unwrap();
     again.observe(&mut seen).stop_on(StopAt::new(0)).run().unwrap();
     assert!(seen.checkpoints.is_empty());

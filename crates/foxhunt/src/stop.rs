@@ -1,14 +1,15 @@
 //! A request to stop, from a signal handler or another thread.
 //!
-//! The trainer looks at it between chunks of an epoch, finishes what it is doing, saves and returns. Catching
-//! signals and choosing exit codes is the binary's business.
+//! The trainer looks at it between chunks of an epoch, a backtest at every bar. The trainer then finishes what must
+//! be whole, saves and returns; a backtest is dropped, and done again by who resumes. Catching signals and choosing
+//! exit codes is the binary's business.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 /// Something that can ask the trainer to stop.
-pub trait StopSignal {
-    /// Whether to save and stop now. Asked often, so it must be cheap.
+pub trait StopSignal: Sync {
+    /// Whether to save and stop now. Asked often and from several threads, so it must be cheap.
     fn stop_requested(&self) -> bool;
 }
 
@@ -39,7 +40,7 @@ impl<T: StopSignal + ?Sized> StopSignal for &T {
     }
 }
 
-impl<T: StopSignal + ?Sized> StopSignal for Arc<T> {
+impl<T: StopSignal + Send + ?Sized> StopSignal for Arc<T> {
     fn stop_requested(&self) -> bool {
         (**self).stop_requested()
     }
