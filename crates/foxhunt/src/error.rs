@@ -73,13 +73,15 @@ pub enum MLError {
         /// What would be accepted.
         rule: &'static str,
     },
-    /// Host memory for a buffer could not be had.
-    #[error("cannot allocate {bytes} bytes for {what}")]
+    /// Host memory for a buffer, or for a whole run, cannot be had.
+    #[error("cannot have {bytes} bytes of memory for {what}{}", told_free(*free))]
     HostMemory {
         /// For what.
         what: &'static str,
-        /// How many bytes were asked for.
+        /// How many bytes were asked for; `u64::MAX` when the number does not fit.
         bytes: u64,
+        /// How many bytes were free, where that is known.
+        free: Option<u64>,
     },
     /// Device memory for a buffer could not be had.
     #[error("the device cannot hold {what}: {requested} bytes asked for, {free} bytes free")]
@@ -122,6 +124,14 @@ pub enum MLError {
         path: PathBuf,
         /// Checkpoints found there and refused.
         unusable: usize,
+    },
+    /// A run ended before its start was saved, so there is nothing to go on from.
+    #[error(
+        "{path} holds no checkpoint to go on from: a run that ended before its start was saved has to be begun again"
+    )]
+    RunNotBegun {
+        /// The run folder.
+        path: PathBuf,
     },
     /// A checkpoint or policy could not be written, for example because the disk is full (case E08).
     #[error("cannot write {bytes} bytes to {path}: {source}")]
@@ -174,6 +184,10 @@ pub enum MLError {
     /// The tensor library failed.
     #[error("tensor operation failed: {0}")]
     Tensor(#[from] candle_core::Error),
+}
+
+fn told_free(free: Option<u64>) -> String {
+    free.map_or_else(String::new, |free| format!(": {free} bytes are free"))
 }
 
 // Boxed, because it would make every result of the library as large as itself.

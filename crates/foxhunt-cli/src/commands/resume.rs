@@ -31,6 +31,7 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
     finish::train_and_report(trainer, &note, &signals)
 }
+    finish::announce_memory(&settings, loaded.bars.len());
 
 fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {
     let path = paths.settings();

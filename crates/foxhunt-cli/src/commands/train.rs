@@ -1,6 +1,7 @@
 //! `foxhunt train`: bars in, a trained and tested policy out.
 
 use foxhunt::Trainer;
+use foxhunt::memory_plan::plan;
 use foxhunt_market::inspect;
 
 use super::finish;
@@ -13,6 +14,7 @@ use crate::{console, exit, resolve};
 pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
     let settings = resolve::settings(&args.settings)?;
     if args.show_settings {
+        console::line(&format!("# memory beside the bars: {}", plan(&settings, 0)));
         console::line(settings.to_toml()?.trim_end());
         return Ok(exit::OK);
     }
@@ -23,6 +25,7 @@ pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
         console::notice(&format!("warning: {warning}"));
     }
 
+    finish::announce_memory(&settings, loaded.bars.len());
     let signals = Signals::install()?;
     let trainer = Trainer::new(&settings, loaded.bars).map_err(|error| source.named(error))?;
     let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());

@@ -1,6 +1,6 @@
 //! Exit codes and settings.
 
-use crate::support::{Place, run};
+use crate::support::{Done, Place, run};
 
 /// 0 where the answer is what was asked for, 2 where the question makes no sense.
 #[test]
@@ -37,6 +37,69 @@ fn unknown_keys_are_named() {
     let file = place.write("typo.toml", "[learner]\nbatchh = 3\n");
     let done = run(&["train", "--config", &file]).expect(2);
     assert!(done.err.contains("batchh") && done.err.contains("typo.toml"), "{}", done.err);
+}
+
+/// Memory is planned and told before it is taken; what cannot be had is an error with both numbers and no run.
+#[test]
+fn memory_is_planned() {
+    let place = Place::new();
+    let shown = run(&["train", "--show-settings"]).expect(0).out;
+    assert!(shown.starts_with("# memory beside the bars: ") && shown.contains("replay 5"), "{shown}");
+    let (done, folder) = place.trained("bars.csv", "runs", &[]);
+    let line = done.err.lines().find(|line| line.starts_with("memory: ")).expect(&done.err);
+    assert!(line.contains(" MiB planned (program ") || line.contains(" MiB (program "), "{line}");
+    let report = std::fs::read_to_string(folder.join("report.json")).unwrap();
+    assert!(report.contains("Planned memory: "), "{report}");
+    let resumed = run(&["resume", folder.to_str().unwrap()]).expect(0);
+    assert!(resumed.err.contains("memory: "), "{}", resumed.err);
+
+    let huge = ["--set", "learner.batch=65536", "--set", "replay.capacity=2147483648"];
+    let done = Done::from(place.train("bars.csv", "none", &huge).output().unwrap()).expect(1);
+    let lines: Vec<_> = done.err.lines().filter(|line| !line.contains(" bars, ")).collect();
+    let [planned, error] = lines[..] else { panic!("{}", done.err) };
+    assert!(planned.starts_with("memory: ") && planned.contains("replay "), "{planned}");
+    assert!(error.starts_with("error: cannot have ") && error.ends_with(" bytes are free"), "{error}");
+    assert!(!place.path("none").exists(), "no run was begun");
+}
+
+/// Under a limit on the address space, whatever it is, a run that is too large is refused and one that fits runs:
+/// nothing in between is an aborted allocation.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_is_an_error_and_never_an_abort() {
+    let place = Place::new();
+    let shapes: [&[&str]; 3] = [
+        &[
+            "--set",
+            "learner.batch=65536",
+            "--set",
+            "learner.accumulation=1024",
+            "--set",
+            "replay.capacity=65536",
+        ],
+        &["--set", "network.hidden=[4096, 4096, 4096, 4096, 4096, 4096, 4096, 4096]"],
+        &["--set", "replay.capacity=400000", "--set", "env.n_envs=512", "--epochs", "1"],
+    ];
+    let mut ends = std::collections::BTreeSet::new();
+    for (i, shape) in shapes.into_iter().enumerate() {
+        for kib in [150_000, 300_000, 600_000, 1_200_000] {
+            let out = format!("runs-{i}-{kib}");
+            let train = place.train("bars.csv", &out, shape);
+            let words = std::iter::once(train.get_program()).chain(train.get_args());
+            let mut limited = std::process::Command::new("bash");
+            limited.args(["-c", &format!("ulimit -v {kib}; exec \"$0\" \"$@\"")]).args(words);
+            limited.env_remove("FOXHUNT_LOG").env_remove("RUST_LOG");
+            let done = Done::from(limited.output().unwrap());
+            let context = format!("{shape:?} under {kib} KiB: {}", done.err);
+            match done.code {
+                Some(0) => {}
+                Some(1) => assert!(done.err.contains("error: cannot have "), "{context}"),
+                _ => panic!("{context}"),
+            }
+            ends.insert(done.code);
+        }
+    }
+    assert_eq!(ends.len(), 2, "some run and some are refused");
 }
 
 /// What `--show-settings` prints is a settings file that means the same, options that are off by default included.

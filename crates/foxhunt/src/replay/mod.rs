@@ -52,7 +52,9 @@ impl From<GpuReplayError> for MLError {
 impl From<OpError> for MLError {
     fn from(error: OpError) -> Self {
         match error {
-            OpError::HostMemory { what, bytes } => Self::HostMemory { what, bytes },
+            OpError::HostMemory { what, bytes } => {
+                Self::HostMemory { what, bytes, free: crate::host_memory::free() }
+            }
             OpError::NotEnoughRows { have, need } => Self::NotEnoughData { have, need },
             OpError::NoMass { rows } => Self::NoMass { rows },
             OpError::RowOutOfRange { index, len } => Self::RowOutOfRange { index, len },

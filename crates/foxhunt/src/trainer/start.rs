@@ -14,6 +14,7 @@ use super::{
 use crate::MLError;
 use crate::checkpoint::{CheckpointStore, LoadOutcome};
 use crate::engine_choice::{BuiltEngine, build_engine};
+use crate::memory_plan::plan;
 use crate::run_folder::RunFolder;
 
 /// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
@@ -23,7 +24,8 @@ impl<'a> Trainer<'a> {
     /// Checks the settings, divides and normalises the bars, builds the engine and makes the run folder.
     ///
     /// # Errors
-    /// [`MLError::Settings`], [`MLError::Market`], [`MLError::DeviceUnavailable`], or [`MLError::Io`] and
+    /// [`MLError::Settings`], [`MLError::HostMemory`] when the [plan](crate::memory_plan) is larger than what is free,
+    /// [`MLError::Market`], [`MLError::DeviceUnavailable`], or [`MLError::Io`] and
     /// [`MLError::WriteFailed`] when the folder cannot be written.
     pub fn new(settings: &Settings, bars: BarSeries) -> Result<Self, MLError> {
         Self::with_engine(settings, bars, &|settings, prepared| build_engine(settings, prepared))
@@ -39,6 +41,7 @@ impl<'a> Trainer<'a> {
         build: &EngineBuilder<'_, 'a>,
     ) -> Result<Self, MLError> {
         settings.validate()?;
+        plan(settings, bars.len()).check()?;
         let prepared = Prepared::fit(bars, settings)?;
         let built = build(settings, &prepared)?;
         let run = RunFolder::create(settings)?;
@@ -48,8 +51,8 @@ impl<'a> Trainer<'a> {
     /// Goes on with the run in `folder` from its newest usable checkpoint, on the same bars.
     ///
     /// # Errors
-    /// [`MLError::NoUsableCheckpoint`], [`MLError::RunLocked`], [`MLError::CheckpointFile`] when the bars are not the
-    /// ones trained on, and the errors of [`Trainer::new`].
+    /// [`MLError::RunNotBegun`], [`MLError::NoUsableCheckpoint`], [`MLError::RunLocked`], [`MLError::CheckpointFile`]
+    /// when the bars are not the ones trained on, and the errors of [`Trainer::new`].
     pub fn resume(folder: &Path, bars: BarSeries) -> Result<Self, MLError> {
         Self::resume_with(folder, bars, None, &|settings, prepared| build_engine(settings, prepared))
     }
@@ -67,8 +70,15 @@ impl<'a> Trainer<'a> {
         build: &EngineBuilder<'_, 'a>,
     ) -> Result<Self, MLError> {
         let run = RunFolder::open(folder)?;
-        let found = CheckpointStore::new(run.paths().checkpoints(), 1).load_newest()?;
-        let LoadOutcome { mut checkpoint, skipped } = found;
+        let store = CheckpointStore::new(run.paths().checkpoints(), 1);
+        if store.list()?.is_empty() {
+            return Err(MLError::RunNotBegun { path: folder.to_path_buf() });
+        }
+        // Before the checkpoint is read, which is the first large piece of memory that is taken.
+        if let Ok(text) = std::fs::read_to_string(run.paths().settings()) {
+            plan(&Settings::from_toml(&text)?, bars.len()).check()?;
+        }
+        let LoadOutcome { mut checkpoint, skipped } = store.load_newest()?;
         let manifest = checkpoint.manifest;
         let settings = match changed {
             Some(changed) => merge(&checkpoint.path, &manifest.settings, changed)?,
@@ -112,6 +122,7 @@ impl<'a> Trainer<'a> {
         let metrics = MetricsWriter::open(&run.paths().metrics(), state.epoch)?;
         let fallback = built.notice.map(|reason| Warning::EngineFallback { reason });
         Ok(Self {
+            chunks: Chunks::of(&settings),
             settings,
             prepared,
             engine: built.engine,
@@ -122,7 +133,6 @@ impl<'a> Trainer<'a> {
             metrics,
             observers: Vec::new(),
             stop: Box::new(NeverStop),
-            chunks: Chunks::of(&settings),
             resumed: false,
             early_warnings: fallback.into_iter().collect(),
             saved: None,
