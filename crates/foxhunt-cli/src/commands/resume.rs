@@ -3,8 +3,9 @@
 use std::fs;
 
 use anyhow::{Context as _, bail};
-use foxhunt::Trainer;
+use foxhunt::checkpoint::CheckpointStore;
 use foxhunt::run_folder::RunPaths;
+use foxhunt::{MLError, Trainer};
 use foxhunt_core::Settings;
 
 use super::finish;
@@ -18,6 +19,10 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     if !paths.folder().is_dir() {
         bail!("{}: no such run folder", args.run.display());
     }
+    // Killed in its first moment a run may lack any of its files; then this is all that matters.
+    if CheckpointStore::new(paths.checkpoints(), 1).list()?.is_empty() {
+        return Err(MLError::RunNotBegun { path: args.run.clone() }.into());
+    }
     let settings = read_settings(&paths)?;
     let mut note = read_note(&paths)?;
     if let Some(file) = &args.file {
@@ -26,12 +31,12 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     let loaded = note.source.load(&settings.data)?;
     finish::announce(&note.source, &loaded.report);
 
+    finish::announce_memory(&settings, loaded.bars.len());
     let signals = Signals::install()?;
     let trainer = Trainer::resume(&args.run, loaded.bars).map_err(|error| note.source.named(error))?;
     let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
     finish::train_and_report(trainer, &note, &signals)
 }
-    finish::announce_memory(&settings, loaded.bars.len());
 
 fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {
     let path = paths.settings();

@@ -145,6 +145,21 @@ fn kill_9_costs_no_bit() {
     assert_as_uninterrupted(&done, &run, "kill -9");
 }
 
+/// A run killed in its first moment, whatever files it has by then: one clear line.
+#[test]
+fn a_run_that_was_not_begun_is_told() {
+    let place = Place::new();
+    let (_, folder) = place.trained("bars.csv", "runs", &[]);
+    fs::remove_dir_all(folder.join("checkpoints")).unwrap();
+    for file in ["nothing", "data_report.json", "settings.toml"] {
+        let _ = fs::remove_file(folder.join(file));
+        let done = run(&["resume", folder.to_str().unwrap()]).expect(1);
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+        let told = format!("error: {} holds no checkpoint to go on from", folder.display());
+        assert!(done.err.starts_with(&told), "without {file}: {}", done.err);
+    }
+}
+
 /// A run that is being written is not opened by a second process.
 #[test]
 fn two_processes_do_not_share_a_run() {

@@ -463,11 +463,6 @@ fn a_run_killed_before_its_start_was_saved_is_told() {
     }
 }
 
-    let again = resumed(stopped.run.folder(), Script::default()).unwrap();
-    again.observe(&mut seen).stop_on(StopAt::new(0)).run().unwrap();
-    assert!(seen.checkpoints.is_empty());
-}
-
 #[test]
 fn nan_policies_stop_skip_and_roll_back() {
     let dir = tempfile::tempdir().unwrap();
