@@ -1,8 +1,8 @@
 //! A trained policy by itself: what is needed to act, and nothing of how it was learned.
 //!
 //! A policy folder holds `policy.safetensors` (the network's arrays under the names of
-//! [`MlpLayout`], f32) and `policy.json` (settings, normaliser, the feature table it was
-//! made for, the checksum of both). It is written beside its place and renamed into it. Acting is greedy, ties go to
+//! [`MlpLayout`], f32) and `policy.json` (settings, normaliser, the tick size that fills went by, the feature table it
+//! was made for, the checksum of both). It is written beside its place and renamed into it. Acting is greedy, ties go to
 //! the lowest index, on the CPU. Judging a policy is [`evaluation`](crate::evaluation)'s business.
 
 use std::fs;
@@ -23,7 +23,8 @@ use crate::engine::{Array, ArrayData, Snapshot};
 use crate::evaluation::Decision;
 use crate::learner::QNetwork;
 
-const FORMAT: Format = Format { name: "foxhunt policy", version: 1 };
+/// Version 1 had no tick size; such a file is read, and says that it has none.
+const FORMAT: Format = Format { name: "foxhunt policy", version: 2 };
 const DOCUMENT: &str = "policy.json";
 const ARRAYS: &str = "policy.safetensors";
 
@@ -34,6 +35,8 @@ struct Document {
     settings: Settings,
     settings_hash: String,
     normaliser: Normaliser,
+    #[serde(default)]
+    tick_size: Option<f64>,
     state_dim: usize,
     features_hash: String,
     arrays_bytes: u64,
@@ -45,6 +48,7 @@ struct Document {
 pub struct Policy {
     settings: Settings,
     normaliser: Normaliser,
+    tick_size: Option<f64>,
     network: QNetwork,
     /// f32 `[n_outputs]`.
     q: Vec<f32>,
@@ -62,13 +66,24 @@ pub fn network_layout(settings: &Settings) -> MlpLayout {
 }
 
 impl Policy {
-    /// A policy from the named arrays of a network.
+    /// A policy from the named arrays of a network. `tick_size` is the one its market was traded with, price units;
+    /// none when it is not known.
     ///
     /// # Errors
-    /// [`MLError::Checkpoint`] naming the array that is missing, unknown, misshapen or not finite, and
-    /// [`MLError::Market`] for a normaliser made for other features.
-    pub fn new(settings: &Settings, normaliser: Normaliser, arrays: &Snapshot) -> Result<Self, MLError> {
+    /// [`MLError::Checkpoint`] naming the array that is missing, unknown, misshapen or not finite,
+    /// [`MLError::InvalidArgument`] for a tick size that is not above 0, and [`MLError::Market`] for a normaliser made
+    /// for other features.
+    pub fn new(
+        settings: &Settings,
+        normaliser: Normaliser,
+        tick_size: Option<f64>,
+        arrays: &Snapshot,
+    ) -> Result<Self, MLError> {
         normaliser.check()?;
+        if let Some(tick) = tick_size.filter(|tick| !(*tick > 0.0 && tick.is_finite())) {
+            let (what, value) = ("tick_size", tick.to_string());
+            return Err(MLError::InvalidArgument { what, value, rule: "a finite number above 0" });
+        }
         let layout = network_layout(settings);
         let parameters = flat(&layout, arrays)
             .map_err(|reason| MLError::Checkpoint { path: PathBuf::from("policy"), reason })?;
@@ -76,6 +91,7 @@ impl Policy {
         Ok(Self {
             settings: settings.clone(),
             normaliser,
+            tick_size,
             network: QNetwork::with_parameters(layout, parameters)?,
             q,
         })
@@ -106,7 +122,7 @@ impl Policy {
         if document.features_hash != features_hash() {
             return foreign("made with another feature table".to_owned());
         }
-        Self::new(&document.settings, document.normaliser, &arrays)
+        Self::new(&document.settings, document.normaliser, document.tick_size, &arrays)
             .or_else(|error| foreign(error.to_string()))
     }
 
@@ -128,6 +144,7 @@ impl Policy {
                 settings: self.settings.clone(),
                 settings_hash: settings_hash(&self.settings),
                 normaliser: self.normaliser.clone(),
+                tick_size: self.tick_size,
                 state_dim: STATE_DIM,
                 features_hash: features_hash(),
                 arrays_bytes: found.bytes,
@@ -154,6 +171,12 @@ impl Policy {
     #[must_use]
     pub fn normaliser(&self) -> &Normaliser {
         &self.normaliser
+    }
+
+    /// The tick size that its fills went by in training, price units; none in a policy saved before it was kept.
+    #[must_use]
+    pub fn tick_size(&self) -> Option<f64> {
+        self.tick_size
     }
 
     /// The layout of its network.
@@ -199,7 +222,8 @@ impl Policy {
         Ok(&self.q)
     }
 
-    /// The greedy action in `state`, seen at the close of `bar`; the market's router completes an exposure.
+    /// The greedy decision in `state`, seen at the close of `bar`; the market's router completes an exposure. It falls
+    /// back where every Q-value of a branch is NaN.
     ///
     /// # Errors
     /// As [`Policy::q_values`].
@@ -286,7 +310,7 @@ mod tests {
         let normaliser = Normaliser { names, mean: vec![0.1; 48], std: vec![1.0; 48] };
         let layout = network_layout(&settings);
         let arrays = named(&layout, &layout.init(7));
-        Policy::new(&settings, normaliser, &arrays).unwrap()
+        Policy::new(&settings, normaliser, Some(0.25), &arrays).unwrap()
     }
 
     #[test]
@@ -301,6 +325,7 @@ mod tests {
                 assert_eq!(after.parameters(), before.parameters());
                 assert_eq!(after.settings(), before.settings());
                 assert_eq!(after.normaliser(), before.normaliser());
+                assert_eq!(after.tick_size(), Some(0.25));
                 let state = [0.25; STATE_DIM];
                 assert_eq!(after.q_values(&state).unwrap(), before.q_values(&state).unwrap());
             }
@@ -326,7 +351,7 @@ mod tests {
         let attempt = |change: &dyn Fn(&mut Snapshot)| {
             let mut arrays = good.arrays();
             change(&mut arrays);
-            Policy::new(good.settings(), good.normaliser().clone(), &arrays).unwrap_err().to_string()
+            Policy::new(good.settings(), good.normaliser().clone(), None, &arrays).unwrap_err().to_string()
         };
         let missing = attempt(&|arrays| drop(arrays.arrays.remove("layer0.bias")));
         assert!(missing.contains("layer0.bias is missing"), "{missing}");
@@ -342,6 +367,22 @@ mod tests {
             arrays.arrays.insert("layer9.bias".into(), array);
         });
         assert!(unknown.contains("layer9.bias"), "{unknown}");
+    }
+
+    /// A file of version 1 is read and has no tick size; one that makes no sense is refused.
+    #[test]
+    fn an_older_policy_has_no_tick_size() {
+        let dir = tempfile::tempdir().unwrap();
+        policy(Head::Exposure).save(dir.path().join("policy").as_path()).unwrap();
+        let path = dir.path().join("policy").join(DOCUMENT);
+        let mut older: serde_json::Value = sealed::read(FORMAT, DOCUMENT, &path).unwrap();
+        assert_eq!(older.as_object_mut().unwrap().remove("tick_size"), Some(0.25.into()));
+        write_sealed(&path, Format { version: 1, ..FORMAT }, &older).unwrap();
+        assert_eq!(Policy::load(dir.path()).unwrap().tick_size(), None);
+        older["tick_size"] = (-1.0).into();
+        write_sealed(&path, FORMAT, &older).unwrap();
+        let error = Policy::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("tick_size = -1"), "{error}");
     }
 
     #[test]

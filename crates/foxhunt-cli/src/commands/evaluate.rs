@@ -20,6 +20,13 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
     settings.data.repair.clear();
     settings.data.symbol = None;
     resolve::apply_data(&mut settings.data, &args.data);
+    // Fills go by the tick size of training, not by what a later file suggests.
+    if policy.tick_size().is_none() && settings.execution.tick_size.is_none() {
+        console::notice(
+            "note: this policy was saved without its tick size; it is read off the file evaluated",
+        );
+    }
+    settings.execution.tick_size = policy.tick_size().or(settings.execution.tick_size);
     let source = Source::of(Some(&args.file));
     let loaded = source.load(&settings.data)?;
     announce(&source, &loaded.report);
@@ -34,6 +41,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
         &EnvParams::new(&settings),
         &settings.evaluation,
         settings.run.seed,
+        &NeverStop,
         &mut |state, bar| policy.act(&market, state, bar),
     )?;
 
@@ -41,7 +49,6 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
         console::line(&serde_json::to_string(&evaluation)?);
     } else {
         console::line(&foxhunt_report::table::summary(&evaluation));
-        &NeverStop,
     }
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder)

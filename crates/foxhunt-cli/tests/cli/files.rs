@@ -125,6 +125,21 @@ fn a_policy_is_evaluated_on_a_later_file() {
     let _: Value = serde_json::from_slice(&fs::read(place.path("report/deep/report.json")).unwrap()).unwrap();
 }
 
+/// Fills of an evaluation go by the tick size trained with, not by what a later file suggests.
+#[test]
+fn an_evaluation_keeps_the_tick_size_of_training() {
+    let place = Place::new();
+    let (_, run_folder) = place.trained("bars.csv", "runs", &[]);
+    let quarters: Vec<Bar> =
+        bars(300, 2).into_iter().map(|(time, p, v)| (time, p.map(|cents| cents / 25 * 25), v)).collect();
+    let file = place.write("coarse.csv", csv(&quarters));
+    let inspected: Value = serde_json::from_str(&run(&["inspect", &file, "--json"]).expect(0).out).unwrap();
+    assert_eq!(inspected["report"]["tick_size"], 0.25);
+    run(&["evaluate", run_folder.to_str().unwrap(), &file, "--report", &place.text("report")]).expect(0);
+    let report: Value = serde_json::from_slice(&fs::read(place.path("report/report.json")).unwrap()).unwrap();
+    assert_eq!(report["provenance"]["tick_size"]["value"], 0.01);
+}
+
 /// Flat bars, on which no ratio is defined: every one is `n/a` with its reason, in the table and in JSON.
 #[test]
 fn undefined_ratios_stay_words() {

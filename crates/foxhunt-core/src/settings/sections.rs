@@ -87,7 +87,7 @@ pub struct ExecutionSettings {
     pub taker_fee_bps: f64,
     /// Fee of a making fill, as `taker_fee_bps`. Default 0.1.
     pub maker_fee_bps: f64,
-    /// Smallest price step, price units, > 0. Default: read off the bars trained on, by `evaluate` off its file.
+    /// Smallest price step, price units, > 0. Default: read off the bars trained on, and kept with the policy.
     pub tick_size: Option<f64>,
     /// Whether IoC fills are limited by the bar's volume, where the file has volume. Default true.
     pub limit_to_volume: bool,

@@ -73,7 +73,8 @@ impl Trainer<'_> {
     }
 
     fn policy(&self, parameters: &Snapshot) -> Result<Policy, MLError> {
-        Policy::new(&self.settings, self.prepared.market.normaliser.clone(), parameters)
+        let market = &self.prepared.market;
+        Policy::new(&self.settings, market.normaliser.clone(), Some(market.tick_size), parameters)
     }
 
     fn answer_save_failure(&mut self, on_failure: SaveFailure, error: MLError) -> Result<(), MLError> {
