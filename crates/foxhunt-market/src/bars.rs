@@ -39,6 +39,8 @@ pub struct BarSeries {
     pub volume: Option<Vec<f64>>,
     /// f64 `[n_bars]`, ask - bid at the close, price units, >= 0.
     pub spread: Option<Vec<f64>>,
+    /// Whether a bar was made to fill a gap, `[n_bars]`; empty when none was. Nobody traded in such a bar.
+    pub made: Vec<bool>,
     /// Smallest price step, price units; see [`infer_tick_size`].
     pub tick_size: f64,
     /// Most frequent interval between bars, ns.
@@ -109,7 +111,7 @@ impl BarSeries {
         let tick_size = infer_tick_size(&[&arrays.open, &arrays.high, &arrays.low, &arrays.close]);
         let bar_ns = most_frequent_interval(&arrays.time);
         let BarArrays { time, open, high, low, close, volume, spread } = arrays;
-        Ok(Self { symbol, time, open, high, low, close, volume, spread, tick_size, bar_ns })
+        Ok(Self { symbol, time, open, high, low, close, volume, spread, made: Vec::new(), tick_size, bar_ns })
     }
 
     /// Number of bars.
@@ -141,6 +143,12 @@ impl BarSeries {
         let columns = [&self.open, &self.high, &self.low, &self.close];
         let part = columns.map(|column| column.get(range.clone()).unwrap_or(column));
         infer_tick_size(&part)
+    }
+
+    /// Whether `bar` was made to fill a gap; false outside the series.
+    #[must_use]
+    pub fn is_made(&self, bar: usize) -> bool {
+        self.made.get(bar).copied().unwrap_or(false)
     }
 
     /// BLAKE3 of the arrays in hexadecimal, the same on every platform. Symbol and tick size are not part of it.
@@ -175,6 +183,11 @@ impl BarSeries {
                 whole.update(name.as_bytes());
                 whole.update(hash.as_bytes());
             }
+        }
+        if !self.made.is_empty() {
+            whole.update(b"made");
+            let made: Vec<u8> = self.made.iter().map(|&made| made.into()).collect();
+            whole.update(blake3::hash(&made).as_bytes());
         }
         whole.finalize().to_hex().to_string()
     }
@@ -288,6 +301,10 @@ mod tests {
         hashes.sort();
         hashes.dedup();
         assert_eq!(hashes.len(), 4);
+        let mut made = BarSeries::from_arrays(None, base.clone()).unwrap();
+        made.made = vec![false; 10];
+        made.made[4] = true;
+        assert!(!hashes.contains(&made.data_hash()));
         assert_eq!(hash(&base), hash(&base.clone()));
     }
 }

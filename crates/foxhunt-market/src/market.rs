@@ -139,9 +139,16 @@ impl Market {
         )
     }
 
+    /// Open, high and low that an order meets in `bar`: NaN, which fills nothing, in a bar that was made to fill a gap.
+    #[must_use]
+    pub fn fill_prices(&self, bar: usize) -> [f64; 3] {
+        let b = &self.bars;
+        if b.is_made(bar) { [f64::NAN; 3] } else { [b.open[bar], b.high[bar], b.low[bar]] }
+    }
+
     /// What an order decided at the close of `bar` meets in the bar after it. `impact_rate` is a share of the
     /// close, `half_spread_scale` multiplies the half spread. Volume is infinite when the file has none or when
-    /// it does not limit fills.
+    /// it does not limit fills. A bar made to fill a gap has no prices to meet (NaN), so nothing fills in it.
     #[must_use]
     pub fn bar_context(
         &self,
@@ -155,11 +162,12 @@ impl Market {
             Some(volume) if limit_to_volume => volume[bar + 1],
             _ => f64::INFINITY,
         };
+        let [next_open, next_high, next_low] = self.fill_prices(bar + 1);
         BarContext {
             close: b.close[bar],
-            next_open: b.open[bar + 1],
-            next_high: b.high[bar + 1],
-            next_low: b.low[bar + 1],
+            next_open,
+            next_high,
+            next_low,
             next_volume,
             half_spread: self.half_spread[bar] * half_spread_scale,
             impact: b.close[bar] * impact_rate,

@@ -25,7 +25,7 @@ pub enum Repair {
     Unsorted,
     /// Drop rows equal to another row in every column.
     Duplicates,
-    /// Fill missing intervals inside a session with flat bars of zero volume.
+    /// Fill missing intervals inside a session with flat bars of zero volume, in which no order fills.
     Gaps,
 }
 

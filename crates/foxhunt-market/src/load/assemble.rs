@@ -96,6 +96,9 @@ fn assumptions(
         None => "no volume in the file: no fill is limited by it".into(),
         Some(_) => "IoC fills can be limited by the file's volume (execution.limit_to_volume)".into(),
     });
+    if !bars.made.is_empty() {
+        notes.push("bars made to fill gaps are looked at like any other, but no order fills in them".into());
+    }
     notes.push("a decision at a bar's close fills at the next bar's open at the earliest".into());
     notes
 }
@@ -171,6 +174,8 @@ fn fill(bars: &mut BarSeries, fills: &[(usize, u64)]) -> u64 {
     let spread = bars.spread.clone();
     let starts = bars.time.clone();
     let step = bars.bar_ns;
+    bars.made = vec![false; starts.len()];
+    insert(&mut bars.made, fills, |_, _| true);
     insert(&mut bars.time, fills, |bar, n| starts[bar] + step * n as i64);
     for column in [&mut bars.open, &mut bars.high, &mut bars.low, &mut bars.close] {
         insert(column, fills, |bar, _| close[bar]);

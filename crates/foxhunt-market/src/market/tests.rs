@@ -112,3 +112,35 @@ fn costs_come_from_file_or_settings() {
     assert_eq!(context.impact, market.bars.close[300] * 0.01);
     assert_eq!(market.bar_context(300, 1.0, 0.0, false).next_volume, f64::INFINITY);
 }
+
+/// Nobody traded in a bar that was made to fill a gap: no order of any kind fills in it, whatever its quantity, and the
+/// next real bar fills as before.
+#[test]
+fn nothing_fills_in_a_made_bar() {
+    use foxhunt_core::{OrderType, Urgency};
+    let mut bars = bars(300);
+    let real = Market::prepare(bars.clone(), &execution(), Normalise::FitOn(256..290)).unwrap();
+    let made = 280;
+    bars.made = (0..300).map(|t| t == made).collect();
+    let market = Market::prepare(bars, &execution(), Normalise::FitOn(256..290)).unwrap();
+    assert_eq!(market.features, real.features, "it is seen like any other");
+    let fees = crate::FeeRates { taker: 1e-4, maker: 0.0 };
+    let mut fills_before = 0;
+    for bar in [made - 2, made - 1, made] {
+        for (order_type, urgency) in OrderType::ALL.into_iter().flat_map(|o| Urgency::ALL.map(|u| (o, u))) {
+            for (limited, quantity) in [(false, 3.0), (true, 3.0), (false, -3.0), (true, -3.0)] {
+                let order = crate::Order { quantity, order_type, urgency };
+                let fill = |market: &Market| {
+                    crate::fill(&order, &market.bar_context(bar, 1.0, 1e-5, limited), &fees)
+                };
+                if bar + 1 == made {
+                    fills_before += u32::from(fill(&real).is_some());
+                    assert_eq!(fill(&market), None, "{order:?}");
+                } else {
+                    assert_eq!(fill(&market), fill(&real), "{order:?}");
+                }
+            }
+        }
+    }
+    assert!(fills_before > 12, "{fills_before}");
+}

@@ -97,6 +97,11 @@ fn gaps_are_filled_flat_when_asked() {
         assert_eq!([bars.open[t], bars.high[t], bars.low[t], bars.close[t]], [bars.close[2]; 4]);
         assert_eq!(bars.volume.as_ref().unwrap()[t], 0.0);
     }
+    assert_eq!(bars.made, [false, false, false, true, true, false, false]);
+    let told = |loaded: &foxhunt_market::Loaded| {
+        loaded.report.assumptions.iter().any(|note| note.contains("no order fills in them"))
+    };
+    assert!(told(&loaded) && !told(&plain) && plain.bars.made.is_empty());
     assert!(bars.time.windows(2).all(|pair| pair[1] - pair[0] == 60_000_000_000));
 }
 
