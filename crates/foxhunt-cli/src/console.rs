@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static OUT_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -25,6 +26,20 @@ pub(crate) fn line(text: &str) {
 /// Writes a notice to standard error; a failure to do so is nobody's concern.
 pub(crate) fn notice(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(text));
+}
+
+/// From now on a panic that is caught and told as the error of a bar file is not printed as well; any other is told
+/// the usual way. Called before there is a second thread, because a hook is the process's.
+pub(crate) fn hush_caught_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !foxhunt_market::panic_is_caught() {
+                usual(panic);
+            }
+        }));
+    });
 }
 
 /// `text` with every control code but the line end spelt out.

@@ -9,6 +9,8 @@ use foxhunt_core::settings::DataSettings;
 use foxhunt_market::{DataReport, Loaded, MarketError, load};
 use serde::{Deserialize, Serialize};
 
+use crate::console;
+
 /// The bundled bars, so that an installed binary needs no file. Provenance: `samples/README.md`.
 const SAMPLE: &[u8] = include_bytes!("../../../samples/eurusd_1h_2017_ask.csv");
 /// What the bundled bars are called.
@@ -57,6 +59,7 @@ impl Source {
 
     /// Reads the bars.
     pub(crate) fn load(&self, settings: &DataSettings) -> anyhow::Result<Loaded> {
+        console::hush_caught_panics();
         match self {
             Self::File { path } => load(path, settings).map_err(|error| self.named(error)),
             Self::BundledSample => bundled(settings),

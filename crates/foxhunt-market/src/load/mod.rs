@@ -6,6 +6,7 @@
 //! features are made.
 
 mod assemble;
+mod caught;
 mod chunk;
 mod dbn;
 mod header;
@@ -17,6 +18,7 @@ mod symbols;
 mod text;
 mod time;
 
+pub use caught::panic_is_caught;
 pub use report::{DataReport, Loaded, Repairs};
 
 use std::path::Path;

@@ -15,6 +15,7 @@ use parquet::arrow::arrow_reader::{
 };
 use rayon::prelude::*;
 
+use super::caught::{caught, decoding};
 use super::chunk::{Chunk, FileContext, RawBar};
 use super::header::{Layout, PriceColumns, SpreadColumn, TimeColumns};
 use super::symbols::{SymbolRule, Symbols};
@@ -28,21 +29,14 @@ const BATCH_ROWS: usize = 1 << 15;
 
 /// Reads a Parquet file. The decoder panics on some damaged files; that is an error like any other damage.
 pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
-    std::panic::catch_unwind(|| read_whole(request)).unwrap_or_else(|panic| {
-        let reason = match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
-            (Some(text), _) => text.as_str(),
-            (None, Some(text)) => text,
-            (None, None) => "the decoder gave up",
-        };
-        Err(corrupt(request.path, 0, &reason))
-    })
+    caught(|| read_whole(request)).unwrap_or_else(|reason| Err(corrupt(request.path, 0, &reason)))
 }
 
 fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let path = request.path;
     let file = open(path)?;
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let metadata = ArrowReaderMetadata::load(&file, options).map_err(|e| {
+    let metadata = decoding(|| ArrowReaderMetadata::load(&file, options)).map_err(|e| {
         let offset = file.metadata().map_or(0, |m| m.len());
         corrupt(path, offset, &e)
     })?;
@@ -60,10 +54,7 @@ fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let Some(first_group) = group_rows.iter().position(|&rows| rows > 0) else {
         return Err(MarketError::NoRows { path: path.into() });
     };
-    let first = reader
-        .batches(first_group, 1)?
-        .next()
-        .transpose()
+    let first = decoding(|| Ok::<_, MarketError>(reader.batches(first_group, 1)?.next().transpose()))?
         .map_err(|e| reader.group_error(first_group, &e))?
         .ok_or_else(|| MarketError::NoRows { path: path.into() })?;
     let times = TimeSource::settle(&reader.context, &reader.picked(&first), request.timezone)?;
@@ -94,14 +85,8 @@ fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
         let parsed: Vec<Result<Group, MarketError>> = window
             .par_iter()
             .map(|&group| {
-                reader.group(
-                    group,
-                    first_rows[group],
-                    group_rows[group],
-                    &times,
-                    &rule,
-                    request.decimal_comma,
-                )
+                let (first_row, rows) = (first_rows[group], group_rows[group]);
+                decoding(|| reader.group(group, first_row, rows, &times, &rule, request.decimal_comma))
             })
             .collect();
         for group in parsed {
