@@ -30,6 +30,6 @@ pub use market::{Market, Normalise};
 pub use normaliser::Normaliser;
 pub use optimal::OptimalPolicy;
 pub use portfolio::Portfolio;
-pub use ratios::{Drawdown, Performance, Ratio, Undefined};
+pub use ratios::{Drawdown, Undefined};
 pub use sessions::GapSummary;
 pub use split::Split;

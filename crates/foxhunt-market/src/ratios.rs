@@ -3,10 +3,9 @@
 //! A series has one value a bar, marked at closes and net of all costs; its first value is the start equity,
 //! which is the first peak and the first base. Every bar counts, traded or not (case F17). Ratios are of simple
 //! returns, never of levels (case F03), and are annualised with the bars a year observed in the bars' own times,
-//! never with a clock (case F18). What is not defined is a reason, never NaN or infinity. Statistics over many
-//! runs, and tests of significance, are not made here.
-
-use std::fmt;
+//! never with a clock (case F18). What is not defined is a reason, never NaN or infinity. The figures of a
+//! backtest are put together from these in `foxhunt::evaluation`; statistics over many runs, and tests of significance,
+//! are not made here.
 
 use serde::{Deserialize, Serialize};
 
@@ -43,51 +42,6 @@ pub enum Undefined {
     /// A number too large for f64 came out.
     #[error("not finite")]
     NotFinite,
-}
-
-/// A ratio, or why there is none. Displays as a number, or as `n/a (reason)`; serialises as a number, or as
-/// `{"undefined": {"reason": ...}}`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Ratio {
-    /// Defined, and finite.
-    Value(f64),
-    /// Not defined.
-    Undefined {
-        /// Why.
-        undefined: Undefined,
-    },
-}
-
-impl Ratio {
-    /// The value, if defined.
-    #[must_use]
-    pub fn value(self) -> Option<f64> {
-        match self {
-            Self::Value(value) => Some(value),
-            Self::Undefined { .. } => None,
-        }
-    }
-}
-
-impl From<Result<f64, Undefined>> for Ratio {
-    fn from(result: Result<f64, Undefined>) -> Self {
-        match result {
-            Ok(value) if value.is_finite() => Self::Value(value),
-            Ok(_) => Self::Undefined { undefined: Undefined::NotFinite },
-            Err(undefined) => Self::Undefined { undefined },
-        }
-    }
-}
-
-impl fmt::Display for Ratio {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Value(value) => value.fmt(f),
-            // Not `pad`: a precision is for numbers and would cut the reason.
-            Self::Undefined { undefined } => write!(f, "n/a ({undefined})"),
-        }
-    }
 }
 
 /// Simple returns `equity[t] / equity[t-1] - 1`, f64 `[n - 1]`.
@@ -244,79 +198,6 @@ pub fn calmar(equity: &[f64], bars_per_year: Option<f64>) -> Result<f64, Undefin
     match max_drawdown(equity).depth {
         0.0 => Err(Undefined::NoDrawdown),
         depth => Ok(growth / depth),
-    }
-}
-
-/// Share of bars with a position.
-///
-/// # Errors
-/// [`Undefined::TooFewReturns`] without bars.
-pub fn time_in_market(position: &[f64]) -> Result<f64, Undefined> {
-    if position.is_empty() {
-        return Err(Undefined::TooFewReturns { have: 0, need: 1 });
-    }
-    Ok(position.iter().filter(|p| **p != 0.0).count() as f64 / position.len() as f64)
-}
-
-/// Value traded a year over mean equity: `sum |quantity * price| / mean(equity) * bars a year / returns`.
-///
-/// # Errors
-/// [`Undefined::TooFewReturns`] below 1, [`Undefined::NonPositiveEquity`] for the mean,
-/// [`Undefined::NoBarsPerYear`].
-pub fn annual_turnover(
-    value_traded: f64,
-    equity: &[f64],
-    bars_per_year: Option<f64>,
-) -> Result<f64, Undefined> {
-    let returns = equity.len().saturating_sub(1);
-    if returns == 0 {
-        return Err(Undefined::TooFewReturns { have: 0, need: 1 });
-    }
-    let mean_equity = mean(equity)?;
-    if mean_equity > 0.0 {
-        Ok(value_traded / mean_equity * yearly(bars_per_year)? / returns as f64)
-    } else {
-        Err(Undefined::NonPositiveEquity { bar: returns })
-    }
-}
-
-/// The usual ratios of one equity series.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Performance {
-    /// Last equity over first, less 1.
-    pub total_return: Ratio,
-    /// Compound growth a year.
-    pub annual_growth: Ratio,
-    /// Standard deviation of returns a year.
-    pub volatility: Ratio,
-    /// [`sharpe`].
-    pub sharpe: Ratio,
-    /// [`sortino`].
-    pub sortino: Ratio,
-    /// [`calmar`].
-    pub calmar: Ratio,
-    /// [`max_drawdown`].
-    pub drawdown: Drawdown,
-}
-
-impl Performance {
-    /// All ratios of `equity`; `bars_per_year` as observed in the bars' times.
-    #[must_use]
-    pub fn new(equity: &[f64], bars_per_year: Option<f64>, yearly_risk_free: f64) -> Self {
-        let returns = simple_returns(equity);
-        let of = |f: &dyn Fn(&[f64]) -> Result<f64, Undefined>| match &returns {
-            Ok(returns) => f(returns).into(),
-            Err(undefined) => Ratio::Undefined { undefined: *undefined },
-        };
-        Self {
-            total_return: total_return(equity).into(),
-            annual_growth: annual_growth(equity, bars_per_year).into(),
-            volatility: of(&|r| volatility(r, bars_per_year)),
-            sharpe: of(&|r| sharpe(r, bars_per_year, yearly_risk_free)),
-            sortino: of(&|r| sortino(r, bars_per_year, yearly_risk_free)),
-            calmar: calmar(equity, bars_per_year).into(),
-            drawdown: max_drawdown(equity),
-        }
     }
 }
 

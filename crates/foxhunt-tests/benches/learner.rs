@@ -6,7 +6,6 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
 use std::hint::black_box;
-use std::time::Instant;
 
 use candle_core::{D, DType, Device, Tensor, Var};
 use foxhunt::learner::{Batch, Learner, reference};
@@ -16,6 +15,7 @@ use foxhunt_core::{Head, Philox, Purpose, Settings};
 use foxhunt_ops::mlp::{
     Activations, Deltas, GradientPart, PackedWeights, backward, forward, parameter_gradient,
 };
+use foxhunt_tests::timing::Times;
 
 const BATCH: usize = 256;
 const STATE_DIM: usize = 51;
@@ -192,20 +192,9 @@ fn autograd_gradient(
     (loss.to_dtype(DType::F32).unwrap().to_scalar().unwrap(), gradient.to_vec1().unwrap())
 }
 
-/// Median and minimum over `runs`, after a tenth of them as warm-up.
-fn time(part: &str, flop: f64, runs: usize, mut body: impl FnMut()) {
-    for _ in 0..runs.div_ceil(10) {
-        body();
-    }
-    let mut took: Vec<f64> = (0..runs)
-        .map(|_| {
-            let start = Instant::now();
-            body();
-            start.elapsed().as_secs_f64() * 1e6
-        })
-        .collect();
-    took.sort_by(f64::total_cmp);
-    let (median, min) = (took[runs / 2], took[0]);
+fn time(part: &str, flop: f64, runs: usize, body: impl FnMut()) {
+    let times = Times::of(runs, body);
+    let (median, min) = (times.at(0.5), times.at(0.0));
     let gflops = flop / median / 1e3;
     println!(r#"{{"part": "{part}", "us_median": {median:.1}, "us_min": {min:.1}, "gflops": {gflops:.1}}}"#);
 }

@@ -6,11 +6,10 @@
 //! `peers/replay_peers.py` and prints the ratios.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
 
-use std::time::Instant;
-
 use foxhunt::replay::{BatchBuffers, ReplayMemory, Rows};
 use foxhunt_core::settings::{ReplayKind, ReplaySettings};
 use foxhunt_core::{Philox, PhiloxStream, Purpose};
+use foxhunt_tests::timing::Times;
 
 const CAPACITY: usize = 1 << 20;
 const STATE_DIM: usize = 51;
@@ -122,20 +121,9 @@ fn check() {
     assert!(per_degree < 1.15, "chi-square per degree of freedom {per_degree}");
 }
 
-fn time(part: &str, batch: usize, runs: usize, mut body: impl FnMut()) {
-    for _ in 0..runs.div_ceil(10) {
-        body();
-    }
-    let mut took: Vec<f64> = (0..runs)
-        .map(|_| {
-            let start = Instant::now();
-            body();
-            start.elapsed().as_secs_f64() * 1e6
-        })
-        .collect();
-    took.sort_by(f64::total_cmp);
-    let at = |share: f64| took[(share * (runs - 1) as f64) as usize];
-    let (median, p10, p90) = (at(0.5), at(0.1), at(0.9));
+fn time(part: &str, batch: usize, runs: usize, body: impl FnMut()) {
+    let times = Times::of(runs, body);
+    let (median, p10, p90) = (times.at(0.5), times.at(0.1), times.at(0.9));
     println!(
         r#"{{"impl": "foxhunt", "part": "{part}", "batch": {batch}, "us_median": {median:.1}, "us_p10": {p10:.1}, "us_p90": {p90:.1}}}"#
     );

@@ -4,7 +4,8 @@
 //! apply a non-finite update, and the trainer that warns, waits or stops.
 
 use candle_core::{Device, Tensor};
-use foxhunt_ops::guard::{GuardSums, LOSS_THRESHOLD, check};
+use foxhunt_core::settings::GuardSettings;
+use foxhunt_ops::guard::{GuardSums, check};
 
 use crate::MLError;
 use crate::host_values::{require_cpu, scalar};
@@ -14,7 +15,7 @@ use crate::host_values::{require_cpu, scalar};
 pub struct GuardResult {
     /// Loss or gradient norm is NaN or infinite.
     pub halt_nan: bool,
-    /// Loss is above 1e6.
+    /// Loss is above the default of `guard.loss_threshold`, 1e6.
     pub halt_loss_clip: bool,
     /// Gradient norm is below the threshold given, past warm-up.
     pub halt_grad_collapse: bool,
@@ -59,7 +60,8 @@ impl GpuTrainingGuard {
     ) -> Result<GuardResult, MLError> {
         let (loss, norm) = (scalar("loss", loss)?, scalar("grad_norm", grad_norm)?);
         self.step += 1;
-        let words = check(loss, norm, grad_collapse_threshold, LOSS_THRESHOLD, warmup, self.step);
+        let loss_threshold = GuardSettings::default().loss_threshold as f32;
+        let words = check(loss, norm, grad_collapse_threshold, loss_threshold, warmup, self.step);
         Ok(GuardResult {
             halt_nan: words.halt_nan,
             halt_loss_clip: words.halt_loss_clip,

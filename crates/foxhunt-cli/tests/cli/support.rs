@@ -6,38 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// Settings of a run that takes a moment and still does everything.
-const TINY: &str = r#"
-[run]
-threads = 1
-device = "cpu"
-[execution]
-volatility_window = 4
-median_window = 8
-[network]
-hidden = [12, 8]
-[env]
-n_envs = 3
-episode_bars = 20
-[learner]
-batch = 8
-learning_rate = { start = 3e-3, end = 1e-3, steps = 40 }
-[replay]
-capacity = 512
-beta_annealing_steps = 60
-[exploration]
-epsilon = { start = 1.0, end = 0.1, steps = 200 }
-[training]
-warmup_env_steps = 60
-collect = 24
-updates_per_epoch = 20
-epochs = 4
-validate_every = 2
-patience = 0
-[checkpoint]
-every_epochs = 2
-[evaluation]
-random_policies = 2
-"#;
+const TINY: &str = include_str!("../../../foxhunt-tests/tiny.toml");
 
 /// The command, without the settings of the shell that the tests run in.
 pub(crate) fn foxhunt() -> Command {

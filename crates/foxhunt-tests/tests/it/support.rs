@@ -9,7 +9,7 @@ use foxhunt::engine::{ArrayData, Snapshot};
 use foxhunt::run_folder::RunPaths;
 use foxhunt::trainer::{MetricsLine, StopSignal, TrainOutcome, read_metrics};
 use foxhunt::{BarSeries, Settings, Trainer};
-use foxhunt_core::{LinearSchedule, Philox, Purpose};
+use foxhunt_core::{Philox, Purpose};
 use foxhunt_market::BarArrays;
 
 /// A noisy, mean-reverting hourly market with volume, wicks and gaps between close and open.
@@ -41,28 +41,9 @@ pub(crate) fn bars(seed: u64) -> BarSeries {
 
 /// Settings of a run that takes a fraction of a second and still does everything.
 pub(crate) fn tiny(dir: &Path) -> Settings {
-    let mut s = Settings::default();
-    s.run.dir = dir.to_path_buf();
-    s.run.device = foxhunt_core::settings::Device::Cpu;
-    s.run.threads = 1;
-    s.execution.volatility_window = 4;
-    s.execution.median_window = 8;
-    s.network.hidden = vec![12, 8];
-    s.env.n_envs = 3;
-    s.env.episode_bars = 20;
-    s.learner.batch = 8;
-    s.learner.learning_rate = LinearSchedule { start: 3e-3, end: 1e-3, steps: 40 };
-    s.replay.capacity = 512;
-    s.replay.beta_annealing_steps = 60;
-    s.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.1, steps: 200 };
-    s.training.warmup_env_steps = 60;
-    s.training.collect = 24;
-    s.training.updates_per_epoch = 20;
-    s.training.epochs = 4;
-    s.training.validate_every = 2;
-    s.checkpoint.every_epochs = 2;
-    s.evaluation.random_policies = 2;
-    s
+    let mut settings = Settings::from_toml(include_str!("../../tiny.toml")).unwrap();
+    settings.run.dir = dir.to_path_buf();
+    settings
 }
 
 pub(crate) fn run(settings: &Settings) -> TrainOutcome {

@@ -39,20 +39,15 @@ fn bars(seed: u64) -> BarSeries {
 }
 
 fn settings(dir: &Path) -> Settings {
-    let mut settings = Settings::default();
+    let mut settings = Settings::from_toml(include_str!("../../../foxhunt-tests/tiny.toml")).unwrap();
     settings.run.dir = dir.to_path_buf();
-    settings.execution.volatility_window = 4;
-    settings.execution.median_window = 8;
     settings.network.hidden = vec![4];
     settings.env.n_envs = 2;
     settings.learner.batch = 4;
     settings.training.warmup_env_steps = 50;
     settings.training.collect = 20;
     settings.training.updates_per_epoch = 40;
-    settings.training.epochs = 4;
     settings.training.validate_every = 1;
-    settings.training.patience = 0;
-    settings.checkpoint.every_epochs = 2;
     settings.evaluation.random_policies = 1;
     settings
 }
@@ -151,24 +146,24 @@ impl Engine for Toy {
     }
     fn evaluate(
         &mut self,
-        if stop.stop_requested() {
-            return Err(MLError::Interrupted);
-        }
         _: &Market,
         window: Range<usize>,
         stop: &dyn StopSignal,
     ) -> Result<Backtest, MLError> {
         self.log.borrow_mut().push("evaluate".into());
+        if stop.stop_requested() {
+            return Err(MLError::Interrupted);
+        }
         let last = self.script.scores.len() - 1;
         let score = self.script.scores[last.min(self.validations as usize)];
         self.validations += 1;
         Ok(Backtest {
-            fallbacks: 0,
             window,
             equity: vec![1.0, score.exp()],
             position: vec![0.0; 2],
             actions: vec![0],
             holds: 0,
+            fallbacks: 0,
             orders: OrderCounts::default(),
             fills: Vec::new(),
             costs: Costs::default(),
@@ -432,6 +427,11 @@ fn no_point_is_saved_twice() {
     assert_eq!(stopped.checkpoint, Some(stopped.run.checkpoints().join("epoch_2")));
     // Going on and stopping at once saves nothing either.
     let mut seen = Recorder::default();
+    let again = resumed(stopped.run.folder(), Script::default()).unwrap();
+    again.observe(&mut seen).stop_on(StopAt::new(0)).run().unwrap();
+    assert!(seen.checkpoints.is_empty());
+}
+
 /// A stop in the middle of a validation saves the epoch without it, before the checkpoint of the whole epoch; going on
 /// does the validation and nothing else again.
 #[test]
