@@ -40,9 +40,9 @@ pub mod monitor;
 pub mod policy;
 pub mod replay;
 pub mod run_folder;
+mod stop;
 pub mod trainer;
 
-mod stop;
 pub use error::MLError;
 pub use foxhunt_core::Settings;
 pub use foxhunt_market::BarSeries;
