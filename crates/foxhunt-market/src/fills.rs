@@ -14,6 +14,8 @@
 //! | LimitMaker, limit better than open(t+1) | open(t+1) | all | taker |
 //! | IoC | open(t+1) + s h, if within close(t) + s h {1, 2, 4} | up to {10, 25, 50} % of the volume of bar t+1 | taker |
 //!
+//! Nothing fills in a bar that was made to fill a gap: the market hands it over without prices (NaN).
+//!
 //! A limit is crossed at the open when the open is strictly better than the limit (below it for a buy). An open
 //! that equals the limit only touches it. "Through by one tick" means limit - low >= tick for a buy and
 //! high - limit >= tick for a sell. "Within" includes the bound. Decimal prices are not exact in f64, so each of

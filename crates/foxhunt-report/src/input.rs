@@ -129,5 +129,5 @@ pub const FILL_RULE: &str = "Decided at the close of a bar, filled in the next b
 Market orders pay half the spread and an impact and the taker fee. Resting limits fill only when the next bar \
 trades through them by a tick, and pay the maker fee; a limit that the open has already crossed fills at the open \
 as a taker. Immediate-or-cancel orders pay half the spread and the taker fee, fill only near the close of the \
-decision bar, and only up to a share of the bar's volume. Asking for the exposure already held costs nothing. Equity \
+decision bar, and only up to a share of the bar's volume. No order fills in a bar that was made to fill a gap in the data. Asking for the exposure already held costs nothing. Equity \
 is net of all costs, marked at closes; an open position is closed with costs at the end of a window.";

@@ -2,7 +2,8 @@
 //!
 //! There is no episode limit and no reset: one account from the first bar to the last, or to ruin. An open position
 //! is closed at the end with costs, as a market order of normal urgency that meets the last close instead of the
-//! next open. Choosing actions is the policy's business, judging them that of [`super::Metrics`].
+//! next open. That is a valuation, so it is done even where the last bar was made to fill a gap. Choosing actions is
+//! the policy's business, judging them that of [`super::Metrics`].
 
 use std::ops::Range;
 
