@@ -83,40 +83,6 @@ fn bar_files_that_are_none() {
     }
 }
 
-/// Damage that the Parquet decoder panics on is one line like any other damage: the panic itself is not printed.
-#[test]
-fn a_decoder_that_panics_is_told_as_an_error() {
-    use std::sync::atomic::AtomicU32;
-    use std::sync::atomic::Ordering::Relaxed;
-    static CAUGHT: AtomicU32 = AtomicU32::new(0);
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if foxhunt_market::panic_is_caught() {
-            CAUGHT.fetch_add(1, Relaxed);
-        } else {
-            usual(panic);
-        }
-    }));
-    let place = Place::new();
-    let whole = parquet_bytes(&bars(700, 1));
-    let (mut tried, mut told) = (0_usize, 0);
-    while told < 3 {
-        assert!(tried < 20_000, "{told} panics in {tried} damaged files");
-        let mut damaged = whole.clone();
-        let at = tried * 7919 % whole.len();
-        damaged[at] ^= 1 << (tried / whole.len() * 3 % 8);
-        tried += 1;
-        let path = place.write("damaged.parquet", &damaged);
-        let before = CAUGHT.load(Relaxed);
-        let result = foxhunt_market::load(path.as_ref(), &Default::default());
-        if CAUGHT.load(Relaxed) > before {
-            told += 1;
-            assert!(result.is_err(), "byte {at}");
-            assert_refused(run(&["inspect", &path]), &path, &format!("byte {at} damaged"));
-        }
-    }
-}
-
 /// Too few bars for the settings is an error that names the file as well.
 #[test]
 fn too_few_bars_to_train_on() {
