@@ -35,6 +35,38 @@ fn without_a_terminal_output_is_plain_and_bounded() {
     assert!(out.contains("buy and hold") && out.contains("\nreport  "), "the final summary: {out}");
 }
 
+/// On a terminal progress is a bar with figures under it, drawn over itself, and gone before the table.
+#[cfg(target_os = "linux")]
+#[test]
+#[allow(clippy::print_stderr)]
+fn a_terminal_gets_a_bar() {
+    let place = Place::new();
+    let train = place.train("bars.csv", "runs", &["--epochs", "60"]);
+    let words = std::iter::once(train.get_program()).chain(train.get_args());
+    let words: Vec<_> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    // `script` runs a command on a pseudo-terminal of its own.
+    let line = format!("stty cols 120 rows 30; exec {}", words.join(" "));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm-256color").env_remove("FOXHUNT_LOG");
+    let output = match script.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("SKIPPED: there is no `script` here to make a pseudo-terminal with");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let shown = Done::from(output).expect(0).out;
+    assert!(shown.contains("/60 [=") && shown.contains(">"), "{shown:?}");
+    for figure in ["loss ", "grad norm ", "max-Q ", "epsilon ", "validation net ", "updates/s", " left"] {
+        assert!(shown.contains(figure), "{figure} is missing: {shown:?}");
+    }
+    assert!(!shown.contains("epoch 3/60:"), "no plain lines beside the bar: {shown:?}");
+    let (bar, table) = shown.rsplit_once("\u{1b}[").expect("the bar is drawn with control codes");
+    assert!(bar.matches("\u{1b}[2K").count() > 10, "drawn over itself: {shown:?}");
+    assert!(table.contains("buy and hold") && !table.contains("epoch "), "{table:?}");
+}
+
 /// Cases H06 and E02: a checkpoint without the random state of its draws is taken with a warning in the log, and the
 /// log has no colours where nobody can see them.
 #[test]
