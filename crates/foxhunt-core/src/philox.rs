@@ -42,6 +42,12 @@ impl Philox {
         Self { key: split(seed) }
     }
 
+    /// The seed it belongs to.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        u64::from(self.key[1]) << 32 | u64::from(self.key[0])
+    }
+
     /// Four random words. Counter words are `[step low, step high, stream, purpose | block << 8]`; `block`
     /// below 2^24 numbers further draws under the same (purpose, stream, step).
     #[must_use]

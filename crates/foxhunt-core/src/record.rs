@@ -104,6 +104,9 @@ pub struct EpochStats {
     pub holds: u64,
     /// Every refusal of this epoch, in order.
     pub faults: Vec<Fault>,
+    /// Refusals of this epoch beyond those a device had room to list.
+    #[serde(default)]
+    pub faults_lost: u64,
 }
 
 impl Default for EpochStats {
@@ -141,6 +144,7 @@ impl Default for EpochStats {
             fills: vec![0; N_ORDER_TYPES * N_URGENCIES],
             holds: 0,
             faults: Vec::new(),
+            faults_lost: 0,
         }
     }
 }

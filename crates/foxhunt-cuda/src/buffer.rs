@@ -62,19 +62,27 @@ impl<const N: usize> From<[usize; N]> for Shape {
     }
 }
 
-/// Device memory; freed when the last buffer, launch or graph that names it is gone.
+/// Device or pinned memory; freed when the last buffer, launch or graph that names it is gone.
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) device: Arc<Device>,
+    /// Its address on the device.
     pub(crate) ptr: sys::CUdeviceptr,
+    /// Its address on the host when it is pinned host memory, else 0.
+    pub(crate) host: usize,
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if self.ptr == 0 || self.device.bind().is_err() {
+        if (self.ptr == 0 && self.host == 0) || self.device.bind().is_err() {
             return; // After a fault the driver takes the memory back with the context.
         }
         CALLS.frees.add();
+        if self.host != 0 {
+            // SAFETY: `host` came from cuMemHostAlloc and is freed once.
+            let _ = unsafe { result::free_host(self.host as *mut std::ffi::c_void) };
+            return;
+        }
         // SAFETY: `ptr` came from cuMemAlloc and is freed once. cuMemFree waits for the work that uses it. An error
         // here could only be one that an earlier call reported, and a drop has nobody to tell.
         let _ = unsafe { result::free_sync(self.ptr) };
@@ -112,7 +120,7 @@ impl<T: Pod> DeviceBuffer<T> {
                 Err(error) => return device.check("cuMemAlloc", Err(error)),
             };
         }
-        let allocation = Arc::new(Allocation { device: Arc::clone(device), ptr });
+        let allocation = Arc::new(Allocation { device: Arc::clone(device), ptr, host: 0 });
         Ok(Self { allocation, shape, what, element: PhantomData })
     }
 }

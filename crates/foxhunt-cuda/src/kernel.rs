@@ -12,7 +12,7 @@ use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 use crate::buffer::Allocation;
 use crate::calls::CALLS;
 use crate::nvrtc::Image;
-use crate::{CudaError, Device, DeviceBuffer, Stream};
+use crate::{CudaError, Device, DeviceBuffer, MappedBuffer, Stream};
 
 /// Code on a device; unloaded when the last kernel of it is gone.
 #[derive(Debug)]
@@ -217,6 +217,19 @@ impl<'k> Launch<'k> {
     /// Keeps a buffer that a struct argument points to.
     #[must_use]
     pub fn keep<T>(mut self, buffer: &DeviceBuffer<T>) -> Self {
+        self.kept.push(Arc::clone(buffer.allocation()));
+        self
+    }
+
+    /// Pinned memory as pointer argument; kept alive as with [`Launch::buffer`].
+    #[must_use]
+    pub fn mapped<T: Pod>(self, buffer: &MappedBuffer<T>) -> Self {
+        self.keep_mapped(buffer).value(buffer.ptr())
+    }
+
+    /// Keeps pinned memory that a struct argument points to.
+    #[must_use]
+    pub fn keep_mapped<T>(mut self, buffer: &MappedBuffer<T>) -> Self {
         self.kept.push(Arc::clone(buffer.allocation()));
         self
     }

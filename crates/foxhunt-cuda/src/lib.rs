@@ -34,7 +34,7 @@ pub use kernel::{Kernel, KernelResources, Launch, Module};
 pub use pinned::MappedBuffer;
 pub use shared::CudaType;
 pub use stream::Stream;
-pub use timer::EventTimer;
+pub use timer::{EventSpans, EventTimer};
 
 /// Re-exported for [`shared_struct!`] and for buffer element types.
 pub use bytemuck;

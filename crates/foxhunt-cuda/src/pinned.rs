@@ -3,22 +3,21 @@
 //! Reads are volatile and word by word, so a record that spans words needs a sequence number that the kernel writes
 //! last behind a system fence; this module does not invent one.
 
-use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 use cudarc::driver::{result, sys};
 
+use crate::buffer::Allocation;
 use crate::calls::CALLS;
 use crate::{CudaError, Device, DevicePtr};
 
 /// `[T; len]` in pinned, mapped host memory.
 #[derive(Debug)]
 pub struct MappedBuffer<T> {
-    device: Arc<Device>,
+    allocation: Arc<Allocation>,
     host: *mut T,
-    ptr: sys::CUdeviceptr,
     len: usize,
     element: PhantomData<T>,
 }
@@ -45,12 +44,11 @@ impl<T: Pod> MappedBuffer<T> {
         let host = device.check("cuMemHostAlloc", unsafe { result::malloc_host(bytes, flags) })?;
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
-        let mut buffer =
-            Self { device: Arc::clone(device), host: host.cast(), ptr: 0, len, element: PhantomData };
+        let mut allocation = Allocation { device: Arc::clone(device), ptr: 0, host: host as usize };
         // SAFETY: `host` is mapped memory of this context, and the result goes to a live word.
-        let mapped = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut buffer.ptr, host, 0) };
+        let mapped = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut allocation.ptr, host, 0) };
         device.check("cuMemHostGetDevicePointer", mapped.result())?;
-        Ok(buffer)
+        Ok(Self { allocation: Arc::new(allocation), host: host.cast(), len, element: PhantomData })
     }
 
     /// Elements.
@@ -72,7 +70,7 @@ impl<T: Pod> MappedBuffer<T> {
         (i < self.len).then(|| unsafe { self.host.add(i).read_volatile() })
     }
 
-    /// Sets element `i`; outside the buffer it does nothing. The device must not use that element at the same time.
+    /// Sets element `i`; outside the buffer it does nothing. The device must not write that element at the same time.
     pub fn write(&mut self, i: usize, value: T) {
         if i < self.len {
             // SAFETY: in bounds by the test.
@@ -83,16 +81,12 @@ impl<T: Pod> MappedBuffer<T> {
     /// Its address on the device.
     #[must_use]
     pub fn ptr(&self) -> DevicePtr<T> {
-        DevicePtr::<T>::at(self.ptr)
+        DevicePtr::<T>::at(self.allocation.ptr)
     }
 }
 
-impl<T> Drop for MappedBuffer<T> {
-    fn drop(&mut self) {
-        if self.device.bind().is_ok() {
-            CALLS.frees.add();
-            // SAFETY: allocated by cuMemHostAlloc, freed once.
-            let _ = unsafe { result::free_host(self.host.cast::<c_void>()) };
-        }
+impl<T> MappedBuffer<T> {
+    pub(crate) fn allocation(&self) -> &Arc<Allocation> {
+        &self.allocation
     }
 }

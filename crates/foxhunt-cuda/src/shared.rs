@@ -57,6 +57,12 @@ macro_rules! shared_struct {
             $(pod::<$ty>();)+
         };
 
+        impl $crate::CudaType for $name {
+            fn declare(name: &str) -> String {
+                format!(concat!(stringify!($name), " {}"), name)
+            }
+        }
+
         impl $name {
             /// The same struct in CUDA, with asserts on all sizes.
             #[must_use]

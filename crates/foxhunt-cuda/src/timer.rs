@@ -1,8 +1,10 @@
 //! Device time between two points of a stream.
 //!
-//! Reading waits for the device, so it is for benches, not for the hot path.
+//! [`EventTimer`] waits for the device, so it is for benches; [`EventSpans`] adds up spans of a running program and is
+//! read when the device has been waited for anyway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cudarc::driver::{result, sys};
 
@@ -54,6 +56,85 @@ impl EventTimer {
         self.device.bind()?;
         // SAFETY: event and stream are live and of one context.
         self.device.check("cuEventRecord", unsafe { result::event::record(self.events[i], stream.raw()) })
+    }
+}
+
+/// The device time of many pieces of work, added up.
+#[derive(Debug)]
+pub struct EventSpans {
+    device: Arc<Device>,
+    /// Starts and ends in turn; used again after each reading.
+    events: Vec<sys::CUevent>,
+    recorded: usize,
+}
+
+// SAFETY: the events are owned and used only through `&mut self`; any thread may use them with their context current.
+unsafe impl Send for EventSpans {}
+
+impl EventSpans {
+    /// No span yet.
+    #[must_use]
+    pub fn new(device: &Arc<Device>) -> Self {
+        Self { device: Arc::clone(device), events: Vec::new(), recorded: 0 }
+    }
+
+    /// Work queued from here on belongs to a span.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        // A span whose end was lost to an error begins again.
+        self.recorded -= self.recorded % 2;
+        self.record(stream)
+    }
+
+    /// Ends the span that began last.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn end(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        if self.recorded % 2 == 1 { self.record(stream) } else { Ok(()) }
+    }
+
+    /// The time of all spans since the last call. The device must have been waited for.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`], also when a span is not over yet.
+    pub fn take(&mut self) -> Result<Duration, CudaError> {
+        self.device.bind()?;
+        let mut total = Duration::ZERO;
+        for pair in self.events[..self.recorded].chunks_exact(2) {
+            // SAFETY: both events are live and were recorded.
+            let ms = unsafe { result::event::elapsed(pair[0], pair[1]) };
+            let ms = self.device.check("cuEventElapsedTime", ms)?;
+            total += Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3);
+        }
+        self.recorded = 0;
+        Ok(total)
+    }
+
+    fn record(&mut self, stream: &Stream) -> Result<(), CudaError> {
+        self.device.bind()?;
+        if self.recorded == self.events.len() {
+            let event = result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT);
+            self.events.push(self.device.check("cuEventCreate", event)?);
+        }
+        let event = self.events[self.recorded];
+        // SAFETY: event and stream are live and of one context.
+        self.device.check("cuEventRecord", unsafe { result::event::record(event, stream.raw()) })?;
+        self.recorded += 1;
+        Ok(())
+    }
+}
+
+impl Drop for EventSpans {
+    fn drop(&mut self) {
+        if self.device.bind().is_ok() {
+            for &event in &self.events {
+                // SAFETY: owned, destroyed once.
+                let _ = unsafe { result::event::destroy(event) };
+            }
+        }
     }
 }
 

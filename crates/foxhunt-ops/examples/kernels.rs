@@ -1,8 +1,10 @@
 //! Compiles every kernel for every supported target and prints what each one uses. Needs NVRTC, no device.
 #![allow(clippy::print_stdout)]
 
+use foxhunt_core::Head;
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::priority_tree::cuda::programs;
+use foxhunt_ops::{gpu_collect, gpu_learner, select_actions};
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
 const TARGETS: [&str; 4] = ["sm_75", "sm_80", "sm_90a", "sm_100"];
@@ -12,28 +14,33 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (major, minor) = nvrtc.version();
     println!("NVRTC {major}.{minor} from {}", nvrtc.path());
     println!(
-        "{:<20} {:<6} {:>9} {:>10}  {:<22} {:>9} {:>6} {:>7}",
-        "program", "target", "state_dim", "capacity", "kernel", "registers", "stack", "spilled"
+        "{:<40} {:<6}  {:<26} {:>9} {:>6} {:>7}",
+        "program", "target", "kernel", "registers", "stack", "spilled"
     );
-    let mut spills = 0;
+    let mut named = Vec::new();
     for (state_dim, capacity) in [(51, 1 << 20), (51, 1 << 24), (51, 10_000), (1, 1), (130, 1 << 17)] {
         for program in programs(state_dim, capacity) {
-            for target in TARGETS {
-                let (_, report) = compile_with_report(&program, target)?;
-                for kernel in kernels(&report) {
-                    println!(
-                        "{:<20} {:<6} {:>9} {:>10}  {:<22} {:>9} {:>6} {:>7}",
-                        program.name,
-                        target,
-                        state_dim,
-                        capacity,
-                        kernel.name,
-                        kernel.registers,
-                        kernel.stack,
-                        kernel.spilled
-                    );
-                    spills += kernel.spilled;
-                }
+            named.push((format!("{} {state_dim} of {capacity}", program.name), program));
+        }
+    }
+    for program in gpu_learner::programs() {
+        let tile = program.defines.iter().take(2).map(|(_, size)| size.as_str()).collect::<Vec<_>>();
+        named.push((format!("{} {}", program.name, tile.join("x")), program));
+    }
+    for head in [Head::Exposure, Head::Factored, Head::Branching] {
+        named.push((format!("collect {head:?}"), gpu_collect::cuda::program(head)));
+    }
+    named.push(("select_actions".to_owned(), select_actions::cuda::program()));
+    let mut spills = 0;
+    for (name, program) in &named {
+        for target in TARGETS {
+            let (_, report) = compile_with_report(program, target)?;
+            for kernel in kernels(&report) {
+                println!(
+                    "{:<40} {:<6}  {:<26} {:>9} {:>6} {:>7}",
+                    name, target, kernel.name, kernel.registers, kernel.stack, kernel.spilled
+                );
+                spills += kernel.spilled;
             }
         }
     }

@@ -1,9 +1,13 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
 pub mod adam;
+pub mod collect;
 pub mod env_step;
+pub mod gpu_collect;
+pub mod gpu_learner;
 pub mod gpu_replay;
 pub mod guard;
+pub mod learner;
 pub mod mlp;
 pub mod n_step;
 pub mod power;
@@ -13,6 +17,7 @@ pub mod rank_sampler;
 pub mod ring;
 pub mod select_actions;
 pub mod td_loss;
+pub mod tree_sum;
 
 mod error;
 mod pages;

@@ -288,7 +288,8 @@ pub struct ReplaySettings {
     pub epsilon: f64,
     /// Rank-based: updates between two orderings, >= 1. Default 256.
     pub resort_every: u64,
-    /// What to do when the device cannot hold it. Default `cpu`; others are refused until an engine keeps it elsewhere.
+    /// What to do when the device cannot hold it: keep it in host memory, halve the capacity until it fits, or fail.
+    /// Default `cpu`; others are refused for the CPU engine, which has no other place.
     pub memory_fallback: MemoryFallback,
 }
 

@@ -1,6 +1,6 @@
 //! Range checks, one line a rule.
 
-use super::{MemoryFallback, Settings, SettingsError, TargetUpdate};
+use super::{Device, MemoryFallback, Settings, SettingsError, TargetUpdate};
 use crate::LinearSchedule;
 
 impl Settings {
@@ -124,8 +124,8 @@ impl Settings {
         available(
             "replay.memory_fallback",
             format!("{:?}", r.memory_fallback).to_lowercase(),
-            r.memory_fallback == MemoryFallback::Cpu,
-            "the engine that runs keeps the replay memory in host memory and has nothing to fall back to",
+            r.memory_fallback == MemoryFallback::Cpu || self.run.device != Device::Cpu,
+            "the CPU engine keeps the replay memory in host memory and has nothing to fall back to",
         )?;
 
         let LinearSchedule { start, end, .. } = self.exploration.epsilon;
@@ -316,7 +316,7 @@ mod tests {
             ("replay.capacity", "[replay]\ncapacity = 0"),
             ("replay.capacity", "[replay]\ncapacity = 127"),
             ("replay.epsilon", "[replay]\nepsilon = 40000.0"),
-            ("replay.memory_fallback", "[replay]\nmemory_fallback = \"shrink\""),
+            ("replay.memory_fallback", "[run]\ndevice = \"cpu\"\n[replay]\nmemory_fallback = \"shrink\""),
             ("exploration.epsilon.end", "[exploration]\nepsilon = { start = 1.0, end = -0.1, steps = 1 }"),
             ("guard.max_skips_in_row", "[guard]\nmax_skips_in_row = 0"),
             (

@@ -6,35 +6,27 @@
 use rayon::prelude::*;
 
 use super::AdamScale;
+use crate::tree_sum::{TreeSum, tree_sum};
 
-/// Values a block; every block is summed by itself and the sums are added in order.
+/// Values a task.
 const BLOCK: usize = 4096;
+/// Values whose squares are summed together.
+pub(crate) const SQUARES: usize = 1024;
 
-/// Sum of squares in f64, in blocks of 4,096 whose sums are added in order.
+/// Sum of squares in f64: blocks of 1,024 values and then the blocks' sums, each by [`mod@crate::tree_sum`].
 #[must_use]
 pub fn sum_of_squares(values: &[f32]) -> f64 {
-    values.chunks(BLOCK).map(block_sum).fold(0.0, |total, block| total + block)
+    let mut blocks = TreeSum::default();
+    for block in values.chunks(SQUARES) {
+        blocks.add(tree_sum(block, |x| x * x));
+    }
+    blocks.total()
 }
 
 /// Global norm of a gradient; NaN or infinite when a value is.
 #[must_use]
 pub fn global_norm(gradient: &[f32]) -> f64 {
     sum_of_squares(gradient).sqrt()
-}
-
-/// Eight running sums, so that the additions do not wait for one another.
-fn block_sum(values: &[f32]) -> f64 {
-    let mut lanes = [0.0_f64; 8];
-    let (whole, rest) = values.as_chunks::<8>();
-    for chunk in whole {
-        for (lane, &x) in lanes.iter_mut().zip(chunk) {
-            *lane += f64::from(x) * f64::from(x);
-        }
-    }
-    for (lane, &x) in lanes.iter_mut().zip(rest) {
-        *lane += f64::from(x) * f64::from(x);
-    }
-    lanes.iter().fold(0.0, |total, lane| total + lane)
 }
 
 /// What every gradient is multiplied by so that its norm is at most `max_norm`; `None` when `norm` is not finite.

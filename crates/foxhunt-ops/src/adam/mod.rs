@@ -2,12 +2,14 @@
 //!
 //! **Contract**, over flat arrays of any length:
 //!
-//! - norm `= sqrt(sum g^2)`, summed in f64 in fixed blocks of 4,096 values, so that no thread count changes a bit;
+//! - norm `= sqrt(sum g^2)`, summed in f64: blocks of 1,024 values and then their sums, each in the fixed tree of
+//!   [`mod@crate::tree_sum`], so that no thread count changes a bit;
 //! - clip coefficient `c = 1` if `norm <= max_norm`, else `max_norm / norm`. A norm that is not finite has no
 //!   coefficient: the caller must not step. Zero norm and zero `max_norm` both give zero gradients, never 0/0;
 //! - Adam at step `t` (1 for the first): `g = c g`, `m += (1 - b1)(g - m)`, `v = b2 v + (1 - b2) g^2`,
 //!   `w -= (lr / (1 - b1^t)) m / (sqrt(v) / sqrt(1 - b2^t) + eps)`. `t` lives in the state beside m and v; the
-//!   factors `lr / (1 - b1^t)` and `1 / sqrt(1 - b2^t)` are computed in f64 and used as f32;
+//!   factors `lr / (1 - b1^t)` and `1 / sqrt(1 - b2^t)` are computed in f64 and used as f32, the powers by
+//!   repeated squaring, which is the same bits on every engine;
 //! - Polyak `target += tau (online - target)`; hard copy after applied update `N, 2N, ...`, never at 0.
 //!
 //! f32 throughout, one rounding an operation, never fused, so that elements are independent of vector width.
@@ -17,6 +19,7 @@
 //! Polyak averaging, Lillicrap et al., arXiv 1509.02971. This module does not decide whether an update is applied.
 
 mod cpu;
+pub mod cuda;
 #[cfg(test)]
 mod tests;
 
@@ -58,17 +61,30 @@ impl AdamScale {
     /// The factors of step `t` (1 for the first) with learning rate `lr`.
     #[must_use]
     pub fn new(params: &AdamParams, t: u64, lr: f64, clip: f64) -> Self {
-        let power = |beta: f64| beta.powf(t as f64);
         Self {
             clip: clip as f32,
             one_minus_beta1: (1.0 - params.beta1) as f32,
             beta2: params.beta2 as f32,
             one_minus_beta2: (1.0 - params.beta2) as f32,
-            step_size: (lr / (1.0 - power(params.beta1))) as f32,
-            root_factor: (1.0 - power(params.beta2)).sqrt().recip() as f32,
+            step_size: (lr / (1.0 - power(params.beta1, t))) as f32,
+            root_factor: (1.0 - power(params.beta2, t)).sqrt().recip() as f32,
             epsilon: params.epsilon as f32,
         }
     }
+}
+
+/// `base^exponent` by repeated squaring, from the lowest bit of the exponent up.
+#[must_use]
+pub fn power(base: f64, exponent: u64) -> f64 {
+    let (mut result, mut square, mut left) = (1.0, base, exponent);
+    while left > 0 {
+        if left & 1 == 1 {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1;
+    }
+    result
 }
 
 /// Whether the target network is copied after applied update number `update` (1 for the first).

@@ -23,6 +23,20 @@ fn moments_and_step_count_make_the_eleventh_step() {
     assert!((eleventh(m, v, 1) - 1.034_16e-3).abs() < 1e-8, "step count lost: {}", eleventh(m, v, 1));
 }
 
+/// Each squaring doubles the relative error so far and rounds once: `exponent` roundings at most.
+#[test]
+fn powers_are_those_of_the_library_within_a_rounding_a_factor() {
+    for base in [0.0, 0.5, 0.9, 0.999, 1.0 - 1e-9] {
+        for exponent in [0, 1, 2, 3, 7, 64, 1000, 123_456_789, u64::MAX] {
+            let (got, want) = (power(base, exponent), base.powf(exponent as f64));
+            let bound = want * (exponent as f64 + 1.0) * f64::EPSILON;
+            // Below the normal numbers nothing is left of a relative error.
+            assert!((got - want).abs() <= bound || want < 1e-300, "{base}^{exponent}: {got}, not {want}");
+        }
+    }
+    assert_eq!((power(0.9, 1), power(0.5, 10), power(0.0, 0)), (0.9, 1.0 / 1024.0, 1.0));
+}
+
 /// Case C03: a norm that is not finite has no clip coefficient.
 #[test]
 fn a_norm_that_is_not_finite_cannot_clip() {

@@ -4,6 +4,8 @@ use foxhunt_core::philox::below;
 use foxhunt_core::{FactoredAction, Philox, Purpose};
 use foxhunt_market::{Market, N_MARKET_FEATURES, Order, Portfolio, STATE_DIM, fill};
 
+use crate::power::ln_portable;
+
 use super::{EnvParams, EnvState, EnvWindow, HALF_BARS_IN_POSITION, NO_LEVEL, PORTFOLIO_BOUND, StepOutcome};
 
 /// The state of environment `env_idx` at the start of its episode number `episode`.
@@ -35,16 +37,22 @@ pub fn reset(params: &EnvParams, philox: &Philox, env_idx: u32, episode: u32, wi
 pub fn observe(market: &Market, params: &EnvParams, state: &EnvState, out: &mut [f32]) {
     assert_eq!(out.len(), STATE_DIM, "a state is {STATE_DIM} values");
     let bar = state.bar as usize;
-    let close = market.bars.close[bar];
+    out[..N_MARKET_FEATURES].copy_from_slice(market.feature_row(bar));
+    out[N_MARKET_FEATURES..].copy_from_slice(&portfolio_inputs(params, state, market.bars.close[bar]));
+}
+
+/// The last three values of [`observe`], with the position marked at `close`.
+#[must_use]
+pub fn portfolio_inputs(
+    params: &EnvParams,
+    state: &EnvState,
+    close: f64,
+) -> [f32; STATE_DIM - N_MARKET_FEATURES] {
     let equity = if state.equity > params.equity_floor { state.equity } else { params.equity_floor };
     let exposure = state.position * close / (equity * params.max_leverage);
     let unrealised = 100.0 * (state.position * (close - state.entry_price)) / equity;
     let bars = f64::from(state.bars_in_position);
-
-    out[..N_MARKET_FEATURES].copy_from_slice(market.feature_row(bar));
-    out[N_MARKET_FEATURES] = bounded(exposure) as f32;
-    out[N_MARKET_FEATURES + 1] = bounded(unrealised) as f32;
-    out[N_MARKET_FEATURES + 2] = (bars / (bars + HALF_BARS_IN_POSITION)) as f32;
+    [bounded(exposure) as f32, bounded(unrealised) as f32, (bars / (bars + HALF_BARS_IN_POSITION)) as f32]
 }
 
 fn bounded(value: f64) -> f64 {
@@ -107,7 +115,7 @@ pub fn step(
     state.bars_in_position = if state.position == 0.0 { 0 } else { state.bars_in_position + 1 };
 
     let after = if state.equity > params.equity_floor { state.equity } else { params.equity_floor };
-    let reward = params.reward_scale * (after / before).ln();
+    let reward = params.reward_scale * ln_portable(after / before);
     let terminated = state.equity <= params.ruin_equity;
     StepOutcome {
         reward: reward as f32,

@@ -17,16 +17,19 @@
 //! makes a whole new state, so no value survives it.
 //!
 //! All money is f64 in straight-line order without fused multiply-adds, because the CUDA twin must give the same
-//! bits; only the reward goes through a logarithm. Nothing here chooses actions or stores transitions.
+//! bits, and the reward's logarithm is [`ln_portable`](crate::power::ln_portable). Nothing here chooses actions or
+//! stores transitions.
 
 mod cpu;
+pub mod cuda;
 
 use std::ops::Range;
 
 use foxhunt_core::Settings;
+use foxhunt_cuda::shared_struct;
 use foxhunt_market::{FeeRates, Fill, Market, MarketError};
 
-pub use cpu::{observe, reset, step};
+pub use cpu::{observe, portfolio_inputs, reset, step};
 
 /// Level of a position that was not brought to any target, after a partial fill.
 pub const NO_LEVEL: u32 = 5;
@@ -39,32 +42,33 @@ pub const HALF_BARS_IN_POSITION: f64 = 16.0;
 /// Bound of the first two portfolio inputs.
 pub const PORTFOLIO_BOUND: f64 = 10.0;
 
-/// Costs, sizes and ends, the same for every environment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(C)]
-pub struct EnvParams {
-    /// Equity an episode starts with, account currency.
-    pub start_equity: f64,
-    /// Value of the maximum position over equity.
-    pub max_leverage: f64,
-    /// Equity at or below which an episode is terminated, account currency.
-    pub ruin_equity: f64,
-    /// Least equity a reward is computed from, account currency.
-    pub equity_floor: f64,
-    /// Reward a unit of log return.
-    pub reward_scale: f64,
-    /// Factor on the market's half spread; 1 but in cost studies.
-    pub half_spread_scale: f64,
-    /// Impact of a market order of normal urgency, share of the price.
-    pub impact_rate: f64,
-    /// Fee of a taking fill, share of traded value.
-    pub taker_fee: f64,
-    /// Fee of a making fill, share of traded value.
-    pub maker_fee: f64,
-    /// Bars an episode lasts before it is truncated.
-    pub episode_bars: u32,
-    /// 1 when IoC fills are limited by the bar's volume, else 0.
-    pub limit_to_volume: u32,
+shared_struct! {
+    /// Costs, sizes and ends, the same for every environment.
+    #[derive(PartialEq)]
+    pub struct EnvParams {
+        /// Equity an episode starts with, account currency.
+        pub start_equity: f64,
+        /// Value of the maximum position over equity.
+        pub max_leverage: f64,
+        /// Equity at or below which an episode is terminated, account currency.
+        pub ruin_equity: f64,
+        /// Least equity a reward is computed from, account currency.
+        pub equity_floor: f64,
+        /// Reward a unit of log return.
+        pub reward_scale: f64,
+        /// Factor on the market's half spread; 1 but in cost studies.
+        pub half_spread_scale: f64,
+        /// Impact of a market order of normal urgency, share of the price.
+        pub impact_rate: f64,
+        /// Fee of a taking fill, share of traded value.
+        pub taker_fee: f64,
+        /// Fee of a making fill, share of traded value.
+        pub maker_fee: f64,
+        /// Bars an episode lasts before it is truncated.
+        pub episode_bars: u32,
+        /// 1 when IoC fills are limited by the bar's volume, else 0.
+        pub limit_to_volume: u32,
+    }
 }
 
 impl EnvParams {
@@ -107,30 +111,31 @@ impl EnvParams {
     }
 }
 
-/// One environment: plain old data, copied to checkpoints and to the GPU as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[repr(C)]
-pub struct EnvState {
-    /// Account currency.
-    pub cash: f64,
-    /// Units held, negative when short.
-    pub position: f64,
-    /// Average price the position was opened at; 0 without a position.
-    pub entry_price: f64,
-    /// Net equity marked at the close of `bar`, account currency.
-    pub equity: f64,
-    /// The bar the state is at.
-    pub bar: u32,
-    /// The last bar of the episode: arriving there is truncation.
-    pub end_bar: u32,
-    /// Bars the position has been held with its present sign; 0 without a position.
-    pub bars_in_position: u32,
-    /// Exposure index the position was last fully brought to, or [`NO_LEVEL`].
-    pub level: u32,
-    /// Number of this episode, from 0.
-    pub episode: u32,
-    /// The bar the episode started at.
-    pub start_bar: u32,
+shared_struct! {
+    /// One environment: plain old data, copied to checkpoints and to the GPU as it is.
+    #[derive(Default, PartialEq)]
+    pub struct EnvState {
+        /// Account currency.
+        pub cash: f64,
+        /// Units held, negative when short.
+        pub position: f64,
+        /// Average price the position was opened at; 0 without a position.
+        pub entry_price: f64,
+        /// Net equity marked at the close of `bar`, account currency.
+        pub equity: f64,
+        /// The bar the state is at.
+        pub bar: u32,
+        /// The last bar of the episode: arriving there is truncation.
+        pub end_bar: u32,
+        /// Bars the position has been held with its present sign; 0 without a position.
+        pub bars_in_position: u32,
+        /// Exposure index the position was last fully brought to, or [`NO_LEVEL`].
+        pub level: u32,
+        /// Number of this episode, from 0.
+        pub episode: u32,
+        /// The bar the episode started at.
+        pub start_bar: u32,
+    }
 }
 
 impl EnvState {

@@ -257,7 +257,7 @@ fn back<'a>(out: &'a DeviceBatch, td: &'a foxhunt_cuda::DeviceBuffer<f32>) -> De
 }
 
 /// Microseconds an operation of each timed replay of a graph of `ops` operations, sorted.
-fn time(
+pub(crate) fn time(
     stream: &Stream,
     ops: usize,
     mut op: impl FnMut(&Stream, usize) -> Result<(), GpuReplayError>,
@@ -275,7 +275,7 @@ fn time(
     Ok(times)
 }
 
-fn row(
+pub(crate) fn row(
     op: &'static str,
     capacity: usize,
     batch: usize,

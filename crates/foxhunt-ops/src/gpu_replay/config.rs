@@ -10,6 +10,8 @@ use crate::ring::{RowLayout, check_capacity};
 /// How rows are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuSampling {
+    /// Every row alike; priorities are neither set nor read.
+    Uniform,
     /// By priority.
     Proportional,
     /// By rank of priority; the order is made new at most once every so many updates (at least 1).
@@ -67,7 +69,7 @@ impl GpuReplayConfig {
     pub fn bytes(&self) -> u64 {
         let rows = RowLayout { state_dim: self.state_dim }.bytes(self.capacity);
         let ranks = match self.sampling {
-            GpuSampling::Proportional => 0,
+            GpuSampling::Uniform | GpuSampling::Proportional => 0,
             GpuSampling::RankBased { .. } => DeviceRanks::bytes_for(self.capacity) + 8 * MAX_CHANGES as u64,
         };
         rows.saturating_add(DeviceTree::bytes_for(self.capacity)).saturating_add(ranks)

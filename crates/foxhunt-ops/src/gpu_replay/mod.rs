@@ -71,6 +71,8 @@ struct Ranks {
     updates_since: Option<u64>,
     /// Leaves that may have changed since then.
     changes_bound: usize,
+    /// Orders made since the start.
+    sorts: u64,
 }
 
 /// Prioritised replay on the device.
@@ -111,11 +113,12 @@ impl GpuPrioritizedReplay {
         let insert_rows = load(&ring_code)?.kernel("insert_rows")?;
         insert_rows.prefer_carveout(CARVEOUT)?;
         let (ranks, changes) = match config.sampling {
-            GpuSampling::Proportional => (None, ChangeLog::none()),
+            GpuSampling::Uniform | GpuSampling::Proportional => (None, ChangeLog::none()),
             GpuSampling::RankBased { resort_every } => {
                 let device = DeviceRanks::new(stream, &kernels, config.capacity, config.alpha)?;
                 let kernels = RankKernels::new(&load(&rank_code)?)?;
-                let ranks = Ranks { device, kernels, resort_every, updates_since: None, changes_bound: 0 };
+                let ranks =
+                    Ranks { device, kernels, resort_every, updates_since: None, changes_bound: 0, sorts: 0 };
                 (Some(ranks), ChangeLog::zeros(stream, MAX_CHANGES)?)
             }
         };
@@ -151,7 +154,7 @@ impl GpuPrioritizedReplay {
         self.config.capacity
     }
 
-    /// Rows ever offered to [`GpuPrioritizedReplay::insert`], refused ones included; a captured insert counts once.
+    /// Rows ever offered to [`GpuPrioritizedReplay::insert`], refused ones included.
     #[must_use]
     pub fn offered(&self) -> u64 {
         self.offered
@@ -171,10 +174,45 @@ impl GpuPrioritizedReplay {
             &self.changes,
             rows,
             n,
+            None,
             self.config.programmatic,
         )?;
-        self.offered = self.offered.saturating_add(n as u64);
-        self.touched(n);
+        if !stream.is_capturing() {
+            self.replayed_inserts(1, n);
+        }
+        Ok(())
+    }
+
+    /// Queues the insert of as many of `rows` as `row_count`, u32 `[1]` in device memory, says when the work is done: at
+    /// most `most`, often none. Slots are those of an insert of just these rows.
+    ///
+    /// A device takes about 130,000 rows a launch, so `most` decides how many launches this is; those that find
+    /// nothing left do nothing. `most` is what [`GpuPrioritizedReplay::offered`] counts.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when `rows` has no room for `most`, and driver errors.
+    pub fn insert_counted(
+        &mut self,
+        stream: &Stream,
+        rows: &DeviceRows,
+        row_count: &DeviceBuffer<u32>,
+        most: usize,
+    ) -> Result<(), GpuReplayError> {
+        insert(
+            stream,
+            &self.insert_rows,
+            &self.tree,
+            &self.ring,
+            &self.control,
+            &self.changes,
+            rows,
+            most,
+            Some(row_count),
+            self.config.programmatic,
+        )?;
+        if !stream.is_capturing() {
+            self.replayed_inserts(1, most);
+        }
         Ok(())
     }
 
@@ -203,6 +241,11 @@ impl GpuPrioritizedReplay {
         if self.offered == 0 {
             return Err(OpError::NotEnoughRows { have: 0, need: 1 }.into());
         }
+        if self.config.sampling == GpuSampling::Uniform {
+            let (draw, programmatic) = (self.config.draw(), self.config.programmatic);
+            self.kernels.sample_uniform(stream, &self.ring, &self.control, draw, out, programmatic)?;
+            return Ok(());
+        }
         self.make_order(stream, resort)?;
         let (tree, orders) = match &self.ranks {
             Some(ranks) => (ranks.device.masses(), Some(ranks.device.orders())),
@@ -214,7 +257,7 @@ impl GpuPrioritizedReplay {
         Ok(())
     }
 
-    /// Queues priority updates from the first `n` entries.
+    /// Queues priority updates from the first `n` entries; nothing where rows are drawn alike.
     ///
     /// # Errors
     /// [`CudaError::Length`] when a buffer is shorter, and driver errors.
@@ -224,7 +267,7 @@ impl GpuPrioritizedReplay {
         update: &DeviceUpdate<'_>,
         n: usize,
     ) -> Result<(), GpuReplayError> {
-        if n == 0 {
+        if n == 0 || self.config.sampling == GpuSampling::Uniform {
             return Ok(());
         }
         let params = PriorityParams { alpha: self.config.alpha, epsilon: self.config.epsilon };
@@ -239,23 +282,52 @@ impl GpuPrioritizedReplay {
             n,
             programmatic,
         )?;
-        self.epochs += 1;
-        self.touched(n);
-        if let Some(ranks) = &mut self.ranks
-            && let Some(updates) = &mut ranks.updates_since
-        {
-            *updates += 1;
+        if !stream.is_capturing() {
+            self.replayed_updates(1, n);
         }
         Ok(())
     }
 
-    /// Keeps epochs from running out; call it at epoch boundaries with the updates that graphs replayed since the
-    /// last call. It does something once in 2^31 updates.
+    /// Tells the memory that a graph did `updates` updates of `entries` entries each. What is captured counts when it
+    /// is replayed, and only its owner knows when that is.
+    pub fn replayed_updates(&mut self, updates: u64, entries: usize) {
+        self.epochs = self.epochs.saturating_add(updates);
+        self.touched(usize::try_from(updates).unwrap_or(usize::MAX).saturating_mul(entries));
+        if let Some(ranks) = &mut self.ranks
+            && let Some(since) = &mut ranks.updates_since
+        {
+            *since = since.saturating_add(updates);
+        }
+    }
+
+    /// Tells the memory that a graph did `inserts` inserts of at most `most` rows each.
+    pub fn replayed_inserts(&mut self, inserts: u64, most: usize) {
+        let rows = inserts.saturating_mul(most as u64);
+        self.offered = self.offered.saturating_add(rows);
+        self.touched(usize::try_from(rows).unwrap_or(usize::MAX));
+    }
+
+    /// Makes the rank order new if that is due, and says how many updates may follow before it is due again: what a
+    /// graph of samples under [`Resort::Never`] may do. Without ranks there is no limit.
+    ///
+    /// # Errors
+    /// [`OpError::NotEnoughRows`] when no row was ever offered, and driver errors.
+    pub fn order_if_due(&mut self, stream: &Stream) -> Result<u64, GpuReplayError> {
+        if self.offered == 0 {
+            return Err(OpError::NotEnoughRows { have: 0, need: 1 }.into());
+        }
+        self.make_order(stream, Resort::WhenDue)?;
+        Ok(match &self.ranks {
+            Some(ranks) => ranks.resort_every.saturating_sub(ranks.updates_since.unwrap_or(0)).max(1),
+            None => u64::MAX,
+        })
+    }
+
+    /// Keeps epochs from running out; call it at epoch boundaries. It does something once in 2^31 updates.
     ///
     /// # Errors
     /// Driver errors.
-    pub fn maintain(&mut self, stream: &Stream, replayed_updates: u64) -> Result<(), GpuReplayError> {
-        self.epochs = self.epochs.saturating_add(replayed_updates);
+    pub fn maintain(&mut self, stream: &Stream) -> Result<(), GpuReplayError> {
         if self.epochs >= 1 << 31 {
             self.restart_epochs(stream)?;
         }
@@ -342,6 +414,7 @@ impl GpuPrioritizedReplay {
         }
         ranks.updates_since = Some(0);
         ranks.changes_bound = 0;
+        ranks.sorts += 1;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use super::{GpuPrioritizedReplay, GpuReplayError};
 use crate::error::{OpError, check_len};
 use crate::priority_tree::PRIORITY_CAP;
 use crate::priority_tree::device::{Control, place};
+use crate::rank_sampler::{RankSampler, RankSamplerState};
 
 /// Counts that the device keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,7 +39,7 @@ pub struct ReplayCounters {
     pub order_overflows: u64,
 }
 
-/// Everything a proportional replay memory is rebuilt from.
+/// Everything a replay memory is rebuilt from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuReplayState {
     /// u32 `[len, stride]`, rows in slot order, laid out as in [`crate::ring`].
@@ -47,8 +48,8 @@ pub struct GpuReplayState {
     pub priorities: Vec<f32>,
     /// The counts.
     pub counters: ReplayCounters,
-    /// Slots by rank and updates since they were ordered, for rank-based sampling once an order exists.
-    pub order: Option<(Vec<u32>, u64)>,
+    /// For rank-based sampling.
+    pub order: Option<RankSamplerState>,
 }
 
 impl GpuPrioritizedReplay {
@@ -93,10 +94,11 @@ impl GpuPrioritizedReplay {
         let counters = self.counters(stream)?;
         let words = stream.download_range(&self.ring.words, 0, counters.len * self.ring.layout.stride())?;
         let order = match &self.ranks {
-            Some(ranks) => match ranks.updates_since {
-                Some(updates) => Some((self.rank_order(stream)?, updates)),
-                None => None,
-            },
+            Some(ranks) => Some(RankSamplerState {
+                order: if ranks.updates_since.is_some() { self.rank_order(stream)? } else { Vec::new() },
+                updates_since_sort: ranks.updates_since.unwrap_or(0),
+                sorts: ranks.sorts,
+            }),
             None => None,
         };
         Ok(GpuReplayState { words, priorities: self.priorities(stream)?, counters, order })
@@ -119,14 +121,8 @@ impl GpuPrioritizedReplay {
             let rule = "in [0, 32767.998]";
             return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule }.into());
         }
-        if let Some((order, _)) = &state.order {
-            let distinct: std::collections::BTreeSet<_> = order.iter().collect();
-            let inside = order.iter().all(|&slot| (slot as usize) < order.len());
-            if order.len() > n || distinct.len() != order.len() || !inside {
-                let (value, rule) =
-                    (format!("{} slots", order.len()), "a permutation of slots that hold rows");
-                return Err(OpError::InvalidArgument { what: "rank order", value, rule }.into());
-            }
+        if let Some(order) = &state.order {
+            RankSampler::check(order, n)?;
         }
         let mut leaves = vec![0_u64; self.tree.levels()[0].len()];
         for (slot, &p) in state.priorities.iter().enumerate() {
@@ -151,16 +147,18 @@ impl GpuPrioritizedReplay {
         control.refused_states = c.refused_states;
         control.empty_samples = c.empty_samples;
         control.order_overflows = c.order_overflows;
-        control.sorted_len = state.order.as_ref().map_or(0, |(order, _)| order.len() as u32);
+        control.sorted_len = state.order.as_ref().map_or(0, |state| state.order.len() as u32);
         stream.upload(&mut self.control, &[control])?;
         self.offered = c.inserted;
         self.epochs = 0;
         if let Some(ranks) = &mut self.ranks {
-            ranks.updates_since = state.order.as_ref().map(|&(_, updates)| updates);
+            let order = state.order.as_ref().filter(|state| !state.order.is_empty());
+            ranks.updates_since = order.map(|state| state.updates_since_sort);
+            ranks.sorts = state.order.as_ref().map_or(0, |state| state.sorts);
             // Which leaves changed since that order is not known, so the next one is sorted anew.
             ranks.changes_bound = usize::MAX;
-            if let Some((order, _)) = &state.order {
-                ranks.device.set_order(stream, order)?;
+            if let Some(state) = order {
+                ranks.device.set_order(stream, &state.order)?;
             }
         }
         Ok(())

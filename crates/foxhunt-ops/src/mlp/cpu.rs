@@ -4,6 +4,8 @@
 //! The parameter gradient is divided by output units instead, each summed over the rows in order: no result depends
 //! on the number of threads.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::MlpLayout;
@@ -11,6 +13,8 @@ use super::panels::{Finish, Panels, WIDTH, outer, pack_rows, pack_transposed, pr
 
 /// Rows a task of [`Forward`].
 const ROWS: usize = 64;
+/// Rows of a sub-batch whose parameter gradient is one chain.
+pub const SEGMENT: usize = 256;
 
 /// The weights of a network in the order the products read them; made anew when the parameters have changed.
 #[derive(Clone, Debug)]
@@ -213,8 +217,11 @@ pub struct GradientPart<'a> {
     pub rows: usize,
 }
 
-/// Gradient with respect to the parameters, summed over the rows of the parts in order: written, or added when
-/// `accumulate`. Runs on the current thread pool.
+/// Gradient with respect to the parameters over the rows of the parts, which are one sub-batch in order: written, or
+/// added when `accumulate`. Runs on the current thread pool.
+///
+/// The rows are cut into segments of [`SEGMENT`]. A segment is one chain of fused multiply-adds from 0, over its rows in
+/// order; segments are added to what was there one after the other.
 ///
 /// # Panics
 /// When `gradient` is not of the layout's length.
@@ -247,11 +254,44 @@ struct Slab<'a> {
 
 impl Slab<'_> {
     fn fill(&mut self, parts: &[GradientPart<'_>], accumulate: bool) {
-        for (i, part) in parts.iter().enumerate() {
-            let d = part.deltas.hidden.get(self.l).unwrap_or(&part.deltas.head);
-            let x = if self.l == 0 { &part.acts.x } else { &part.acts.hidden[self.l - 1] };
-            outer(self.weight, self.bias, self.p, d, x, part.rows, accumulate || i > 0);
+        // The very first segment is summed where it belongs, the others apart.
+        let (mut weight, mut bias) = (Vec::new(), Vec::new());
+        let total: usize = parts.iter().map(|part| part.rows).sum();
+        let mut row = 0;
+        for part in parts {
+            let mut from = 0;
+            while from < part.rows {
+                let first = row % SEGMENT == 0;
+                let to = part.rows.min(from + SEGMENT - row % SEGMENT);
+                if row < SEGMENT && !accumulate {
+                    self.outer(part, from..to, first, None);
+                } else {
+                    weight.resize(self.weight.len(), 0.0);
+                    bias.resize(self.bias.len(), 0.0);
+                    self.outer(part, from..to, first, Some((&mut weight, &mut bias)));
+                }
+                row += to - from;
+                from = to;
+                let apart = row > SEGMENT || accumulate;
+                if apart && (row % SEGMENT == 0 || row == total) {
+                    self.weight.iter_mut().zip(&weight).for_each(|(sum, part)| *sum += part);
+                    self.bias.iter_mut().zip(&bias).for_each(|(sum, part)| *sum += part);
+                }
+            }
         }
+    }
+
+    fn outer(
+        &mut self,
+        part: &GradientPart<'_>,
+        rows: Range<usize>,
+        first: bool,
+        apart: Option<(&mut [f32], &mut [f32])>,
+    ) {
+        let d = part.deltas.hidden.get(self.l).unwrap_or(&part.deltas.head);
+        let x = if self.l == 0 { &part.acts.x } else { &part.acts.hidden[self.l - 1] };
+        let (weight, bias) = apart.unwrap_or((self.weight, self.bias));
+        outer(weight, bias, self.p, d, x, rows, !first);
     }
 }
 

@@ -23,13 +23,17 @@
 //! This module holds no loss and no optimiser.
 
 mod cpu;
+pub mod cuda;
 mod lanes;
 mod layout;
+mod network;
 mod panels;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tiles;
 
 pub use cpu::{
-    Activations, Deltas, Forward, GradientPart, PackedWeights, backward, forward, parameter_gradient,
+    Activations, Deltas, Forward, GradientPart, PackedWeights, SEGMENT, backward, forward, parameter_gradient,
 };
 pub use layout::{Layer, MlpLayout, MlpShape, Parameter};
+pub use network::Network;

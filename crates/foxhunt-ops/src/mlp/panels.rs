@@ -11,18 +11,30 @@
 //! The inner loops are written over [`Lanes`] and compiled twice; [`dispatch!`] chooses at run time by what the
 //! processor has.
 
+use std::ops::Range;
+
 use super::lanes::{Lanes, Portable};
 
 pub(super) use super::lanes::WIDTH;
 
+/// Moved into a closure, it makes it one that can be called once only.
+struct Once;
+
 /// Runs a body with AVX2 lanes where the processor has AVX2 and FMA, else with portable ones.
+///
+/// The closure is one for a single call: a closure that could be called again is reached through a shim that builds
+/// without link-time optimisation do not inline, and outside the vectorised function every lane operation is a call.
 macro_rules! dispatch {
     ($body:ident ( $($arg:ident),* )) => {{
         #[cfg(target_arch = "x86_64")]
         if let Some(lanes) = pulp::x86::V3::try_new() {
+            let once = Once;
             return lanes.vectorize(
                 #[inline(always)]
-                || $body(lanes, $($arg),*),
+                move || {
+                    let _once: Once = once;
+                    $body(lanes, $($arg),*);
+                },
             );
         }
         $body(Portable, $($arg),*);
@@ -210,7 +222,7 @@ fn product_tile<L: Lanes, const M: usize>(
     M
 }
 
-/// Columns `16 p..` of `d` against all of `x`, over the first `rows` rows: `weight[o, i] (+)= sum_r d[r, o] x[r, i]`
+/// Columns `16 p..` of `d` against all of `x`, over `rows`: `weight[o, i] (+)= sum_r d[r, o] x[r, i]`
 /// and `bias[o] (+)= sum_r d[r, o]`. `weight` is row-major `[units, x.cols]` and holds at most sixteen units.
 ///
 /// # Panics
@@ -221,11 +233,11 @@ pub(super) fn outer(
     p: usize,
     d: &Panels,
     x: &Panels,
-    rows: usize,
+    rows: Range<usize>,
     accumulate: bool,
 ) {
     assert!(bias.len() <= WIDTH && weight.len() == bias.len() * x.cols, "shapes of an outer product");
-    assert!(rows <= d.rows && rows <= x.rows, "rows of an outer product");
+    assert!(rows.end <= d.rows && rows.end <= x.rows, "rows of an outer product");
     if !accumulate {
         weight.fill(0.0);
         bias.fill(0.0);
@@ -241,10 +253,10 @@ fn outer_body<L: Lanes>(
     p: usize,
     d: &Panels,
     x: &Panels,
-    rows: usize,
+    rows: Range<usize>,
 ) {
     let units = bias.len();
-    let d = &d.panel(p)[..rows];
+    let d = &d.panel(p)[rows.clone()];
     let mut sums = [0.0; WIDTH];
     sums[..units].copy_from_slice(bias);
     for row in d {
@@ -254,7 +266,7 @@ fn outer_body<L: Lanes>(
     }
     bias.copy_from_slice(&sums[..units]);
     for i in 0..x.cols.div_ceil(WIDTH) {
-        let x_panel = &x.panel(i)[..rows];
+        let x_panel = &x.panel(i)[rows.clone()];
         // Sixteen units are 6 + 6 + 4; units beyond those of the layer are summed and dropped.
         outer_tile::<L, 6, 0>(lanes, weight, x.cols, i * WIDTH, d, x_panel);
         outer_tile::<L, 6, 6>(lanes, weight, x.cols, i * WIDTH, d, x_panel);

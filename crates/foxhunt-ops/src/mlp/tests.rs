@@ -252,3 +252,41 @@ fn a_row_does_not_depend_on_its_batch() {
         assert_eq!(q_values(&layout, &w, &x[first * 7..]), all[first * 45..], "{rows} rows");
     }
 }
+
+/// The contract of the parameter gradient: segments of rows are chains of their own, added one after the other, wherever
+/// the rows are cut into parts.
+#[test]
+fn a_gradient_is_the_sum_of_its_segments() {
+    let layout = MlpLayout::new(shape(&[9, 6], Head::Branching, true));
+    let w = layout.init(2);
+    let mut weights = PackedWeights::new(&layout, true);
+    weights.pack(&layout, &w);
+    let rows = 2 * SEGMENT + 90;
+    let (x, dq) = (values(rows * 7, 3), values(rows * layout.n_outputs(), 4));
+    let part = |of: std::ops::Range<usize>| {
+        let mut acts = Activations::new(&layout, of.len());
+        acts.set_states(0, &x[of.start * 7..of.end * 7]);
+        forward(&layout, &w, &weights, of.len(), &mut acts);
+        let mut deltas = Deltas::new(&layout, of.len());
+        deltas.set_q_gradient(&layout, &dq[of.start * layout.n_outputs()..of.end * layout.n_outputs()]);
+        backward(&weights, &acts, of.len(), &mut deltas);
+        (acts, deltas, of.len())
+    };
+    let gradient = |cuts: &[usize], onto: Option<Vec<f32>>| {
+        let parts: Vec<_> = cuts.windows(2).map(|cut| part(cut[0]..cut[1])).collect();
+        let parts: Vec<_> =
+            parts.iter().map(|(acts, deltas, rows)| GradientPart { acts, deltas, rows: *rows }).collect();
+        let accumulate = onto.is_some();
+        let mut gradient = onto.unwrap_or_else(|| vec![9.0; layout.len()]);
+        parameter_gradient(&layout, &parts, &mut gradient, accumulate);
+        gradient
+    };
+    let whole = gradient(&[0, rows], None);
+    for cuts in [vec![0, 48, 96, 300, 311, rows], vec![0, 1, SEGMENT, rows - 1, rows]] {
+        assert_eq!(gradient(&cuts, None), whole, "{cuts:?}");
+    }
+    let mut by_segment = gradient(&[0, SEGMENT], None);
+    by_segment = gradient(&[SEGMENT, 2 * SEGMENT], Some(by_segment));
+    by_segment = gradient(&[2 * SEGMENT, rows], Some(by_segment));
+    assert_eq!(by_segment, whole);
+}

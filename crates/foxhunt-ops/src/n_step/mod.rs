@@ -25,6 +25,9 @@ mod tests;
 
 pub use cpu::NStep;
 
+/// CUDA twin of the accumulator, for inclusion by kernels under the name `n_step.cuh`.
+pub const N_STEP_CUH: &str = include_str!("n_step.cuh");
+
 use foxhunt_core::record::FaultKind;
 
 /// Longest window.
@@ -88,4 +91,27 @@ pub struct NStepState {
     pub heads: Vec<u32>,
     /// u32 `[n_envs]`: pending steps, below n between pushes.
     pub lens: Vec<u32>,
+}
+
+impl NStepState {
+    /// The same with everything that is not pending set to zero, so that two equal futures compare equal.
+    #[must_use]
+    pub fn cleared(mut self) -> Self {
+        let n_envs = self.lens.len();
+        let n = self.actions.len() / n_envs.max(1);
+        let state_dim = self.newest.len() / n_envs.max(1);
+        for env in 0..n_envs {
+            let (head, len) = (self.heads[env] as usize, self.lens[env] as usize);
+            if len == 0 {
+                self.newest[env * state_dim..][..state_dim].fill(0.0);
+            }
+            for k in len..n {
+                let slot = env * n + (head + k) % n;
+                self.states[slot * state_dim..][..state_dim].fill(0.0);
+                self.actions[slot] = 0;
+                self.rewards[slot] = 0.0;
+            }
+        }
+        self
+    }
 }

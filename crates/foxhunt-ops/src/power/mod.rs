@@ -1,4 +1,5 @@
-//! Powers that are the same bits on every engine: `x^a` for priorities and importance weights.
+//! Powers and logarithms that are the same bits on every engine: `x^a` for priorities and importance weights, `ln x`
+//! for rewards.
 //!
 //! The library `powf` of a CPU and of a GPU differ in the last places, and one differing place moves a mass, so
 //! sampled indices would drift apart. Here `2^x` and `log2` are short polynomials in f64, written as plain
@@ -12,6 +13,8 @@
 
 #[cfg(test)]
 mod tests;
+
+use std::f64::consts::LN_2;
 
 /// CUDA twin of this module, for inclusion by kernels under the name `power.cuh`.
 pub const POWER_CUH: &str = include_str!("power.cuh");
@@ -44,6 +47,8 @@ const EXP2: [f64; 8] = [
     1.325080551750225e-06,
 ];
 
+const TWO_54: f64 = 18_014_398_509_481_984.0;
+
 /// Bits of 1/sqrt(2), where the mantissa range starts.
 const LOW: i64 = 0x3FE6_A09E_667F_3BCD;
 
@@ -60,6 +65,19 @@ pub fn log2_portable(x: f64) -> f64 {
         ((c[0] + c[1] * t) + (c[2] + c[3] * t) * t2) + ((c[4] + c[5] * t) + (c[6] + c[7] * t) * t2) * t4;
     let high = ((c[8] + c[9] * t) + (c[10] + c[11] * t) * t2) + (c[12] + c[13] * t) * t4;
     exponent as f64 + (low + high * (t4 * t4)) * t
+}
+
+/// `ln(x)` for any `x`: the base-2 logarithm times ln 2, exactly 0 at 1; NaN below zero, as the library's.
+#[must_use]
+pub fn ln_portable(x: f64) -> f64 {
+    if (f64::MIN_POSITIVE..f64::INFINITY).contains(&x) {
+        return log2_portable(x) * LN_2;
+    }
+    if x > 0.0 {
+        // Infinity stays; a subnormal number is made normal first.
+        return if x == f64::INFINITY { x } else { (log2_portable(x * TWO_54) - 54.0) * LN_2 };
+    }
+    if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN }
 }
 
 /// `2^x` for `x` in [-1000, 1000]. Exact for integers.

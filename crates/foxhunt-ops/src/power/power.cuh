@@ -24,6 +24,14 @@ __device__ __forceinline__ double log2_portable(double x) {
   return add((double)exponent, mul(add(low, mul(high, mul(t4, t4))), t));
 }
 
+// ln(x) for any x: exactly 0 at 1, NaN below zero.
+__device__ __forceinline__ double ln_portable(double x) {
+  const double ln_2 = 0.6931471805599453, infinity = __longlong_as_double(0x7ff0000000000000ll);
+  if (x >= 2.2250738585072014e-308 && x < infinity) return mul(log2_portable(x), ln_2);
+  if (x > 0.0) return x == infinity ? x : mul(add(log2_portable(mul(x, 18014398509481984.0)), -54.0), ln_2);
+  return x == 0.0 ? -infinity : __longlong_as_double(0x7ff8000000000000ll);
+}
+
 // 2^x for x in [-1000, 1000]. Exact for integers.
 __device__ __forceinline__ double exp2_portable(double x) {
   double whole = rint(x), f = add(x, -whole);

@@ -1,4 +1,4 @@
-use super::{exp2_portable, log2_portable, pow_portable, weight_portable};
+use super::{exp2_portable, ln_portable, log2_portable, pow_portable, weight_portable};
 use foxhunt_core::philox::{Philox, Purpose};
 
 /// Against the library's f64 functions over the whole range that priorities and weights use.
@@ -43,4 +43,25 @@ fn keeps_order() {
         let (x, y) = (f32::from_bits(bits), f32::from_bits(bits + 1 + draws.next_below(8)));
         assert!(pow_portable(x, 0.6) <= pow_portable(y, 0.6), "{x} and {y}");
     }
+}
+
+#[test]
+fn logarithms_are_those_of_the_library_and_exact_at_one() {
+    assert_eq!(ln_portable(1.0).to_bits(), 0);
+    for i in 0..200_000_u32 {
+        let x = 0.01 + f64::from(i) * 1e-5;
+        let want = x.ln();
+        // Relative to the result: a reward near zero keeps its digits.
+        assert!((ln_portable(x) - want).abs() <= 1e-11 * want.abs(), "ln({x})");
+    }
+    for x in [1e-320, f64::MIN_POSITIVE, 3e-200, 7e299, f64::MAX] {
+        assert!((ln_portable(x) - x.ln()).abs() <= 1e-11 * x.ln().abs(), "ln({x})");
+    }
+    assert_eq!(ln_portable(f64::INFINITY), f64::INFINITY);
+    assert_eq!([ln_portable(0.0), ln_portable(-0.0)], [f64::NEG_INFINITY; 2]);
+    assert!(
+        ln_portable(-1.0).is_nan()
+            && ln_portable(f64::NAN).is_nan()
+            && ln_portable(f64::NEG_INFINITY).is_nan()
+    );
 }

@@ -63,6 +63,8 @@ pub fn programs(state_dim: usize, capacity: usize) -> [Program; 3] {
 pub struct TreeKernels {
     sample_proportional: Kernel,
     sample_rank: Kernel,
+    sample_uniform: Kernel,
+    advance_sample: Kernel,
     finish_weights: Kernel,
     update_priorities: Kernel,
     rebuild_level: Kernel,
@@ -111,6 +113,8 @@ impl TreeKernels {
         let mut kernels = Self {
             sample_proportional: module.kernel("sample_proportional")?,
             sample_rank: module.kernel("sample_rank")?,
+            sample_uniform: module.kernel("sample_uniform")?,
+            advance_sample: module.kernel("advance_sample")?,
             finish_weights: module.kernel("finish_weights")?,
             update_priorities: module.kernel("update_priorities")?,
             rebuild_level: module.kernel("rebuild_level")?,
@@ -124,6 +128,8 @@ impl TreeKernels {
         for kernel in [
             &kernels.sample_proportional,
             &kernels.sample_rank,
+            &kernels.sample_uniform,
+            &kernels.advance_sample,
             &kernels.finish_weights,
             &kernels.update_priorities,
         ] {
@@ -204,6 +210,35 @@ impl TreeKernels {
             .buffer(control);
         // SAFETY: finish_weights(Batch, SampleParams, Control*); it reads and writes `batch` weights. All is kept.
         unsafe { out.keep(launch).launch(stream) }
+    }
+
+    /// Draws rows alike into `out`, with weights 1.
+    pub(crate) fn sample_uniform(
+        &self,
+        stream: &Stream,
+        ring: &DeviceRing,
+        control: &DeviceBuffer<Control>,
+        draw: DrawParams,
+        out: &DeviceBatch,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        const ROWS_A_BLOCK: u32 = 8;
+        let batch = out.len() as u32;
+        let params = draw.for_batch(batch.max(1), 0, false);
+        let launch = Launch::new(&self.sample_uniform, batch.div_ceil(ROWS_A_BLOCK), 32 * ROWS_A_BLOCK)
+            .programmatic(programmatic)
+            .value(ring.view())
+            .value(out.view())
+            .value(params)
+            .buffer(control)
+            .keep(&ring.words);
+        // SAFETY: sample_uniform(Ring, Batch, SampleParams, Control*). Slots are below the rows stored; rows of `out` are
+        // tested against `batch`, its length. All is kept.
+        unsafe { out.keep(launch).launch(stream)? };
+        let launch =
+            Launch::new(&self.advance_sample, 1, 1).programmatic(programmatic).value(params).buffer(control);
+        // SAFETY: advance_sample(SampleParams, Control*). All is kept.
+        unsafe { launch.launch(stream) }
     }
 
     /// Sets priorities from the first `n` TD errors.

@@ -3,6 +3,7 @@
 // sample_proportional, sample_rank   in: tree, ring, control; out: the batch fields, step + 1, beta of the next step.
 //   Launch: `workers` blocks of 64 .. 512 threads (four samples a warp), one more that collects when workers > 32.
 //   With `exchange` all blocks must be resident. Bytes: per sample about 64 * 8 a level and the row twice.
+// sample_uniform, advance_sample     the same for rows drawn alike: a warp a row, then one thread for step and beta.
 // finish_weights                     in: raw masses in `weights`; out: weights, step + 1. Only without `exchange`.
 // update_priorities                  in: slots, TD errors, generations, gate; out: leaves, sums, maximum, counters.
 // rebuild_level, check_level         sums from their children; count of wrong sums.
@@ -173,6 +174,38 @@ extern "C" __global__ void __launch_bounds__(512)
 extern "C" __global__ void __launch_bounds__(512)
     sample_rank(Tree rank_tree, Ring ring, Batch out, SampleParams s, Control* c, const u64* order_a, const u64* order_b) {
   sample_rows<true>(rank_tree, ring, out, s, c, order_a, order_b);
+}
+
+// Every row alike, weights 1. Twin: uniform_slot in foxhunt-ops/src/ring/mod.rs.
+extern "C" __global__ void __launch_bounds__(256) sample_uniform(Ring ring, Batch out, SampleParams s, const Control* c) {
+  u32 lane = threadIdx.x & 31, b = blockIdx.x * 8 + (threadIdx.x >> 5);
+  dependency_wait();
+  dependents_may_start();
+  if (b >= s.batch) return;
+  u32 len = c->len, slot = ALL_LANES;
+  u64 turns = c->turns;
+  if (len) {
+    slot = (u32)__umul64hi(philox_u64(s.seed, PURPOSE_REPLAY, b, c->step), (u64)len);
+    const u32* row = ring.words + row_offset(slot);
+#pragma unroll
+    for (u32 j = 0; j < ROW_CHUNKS; j++) {
+      u32 word = j * 32 + lane, stride;
+      if (word < ROW_USED) *field_word(out, word, b, &stride) = __ldg(row + word);
+    }
+  }
+  if (lane == 0) {
+    out.indices[b] = slot;
+    out.weights[b] = len ? 1.f : 0.f;
+    out.generations[b] = len ? turns - (turns > 0 && slot >= c->cursor) : 0;
+  }
+}
+
+// Apart from the draw, whose blocks all read the step.
+extern "C" __global__ void advance_sample(SampleParams s, Control* c) {
+  dependency_wait();
+  dependents_may_start();
+  if (c->len) advance(c, s, c->step);
+  else c->empty_samples++;
 }
 
 // Batches whose blocks cannot all be resident get their weights here. One block, any batch.

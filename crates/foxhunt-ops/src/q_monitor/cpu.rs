@@ -22,13 +22,7 @@ impl MaxQSums {
         let width: usize = branches.iter().sum();
         assert!(width > 0 && q.len().is_multiple_of(width), "q must be [rows, {width}]");
         for row in q.chunks_exact(width) {
-            let mut start = 0;
-            let mut total = 0.0_f64;
-            for &len in branches {
-                total += f64::from(largest(&row[start..start + len]));
-                start += len;
-            }
-            let value = total / branches.len() as f64;
+            let value = max_q(row, branches);
             if value.is_finite() {
                 self.sum += value;
                 self.rows += 1;
@@ -69,4 +63,61 @@ pub fn divergence(q: &[f32], threshold: f32) -> QRange {
     let mean = if count > 0 { (sum / f64::from(count)) as f32 } else { f32::NAN };
     let diverged = non_finite > 0 || max > threshold || min < -threshold;
     QRange { min, max, mean, non_finite, diverged }
+}
+
+/// Order of f32 without NaN as an order of integers; -0 stands below +0.
+#[must_use]
+pub fn order_key(x: f32) -> u32 {
+    let bits = x.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The value whose [`order_key`] this is.
+#[must_use]
+pub fn from_order_key(key: u32) -> f32 {
+    f32::from_bits(if key >> 31 == 1 { key & 0x7fff_ffff } else { !key })
+}
+
+/// One row's finite values, and how many are not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowRange {
+    /// Sum of the finite values, in order.
+    pub sum: f64,
+    /// Smallest as an [`order_key`]; `u32::MAX` without one.
+    pub low: u32,
+    /// Largest as an [`order_key`]; 0 without one.
+    pub high: u32,
+    /// Finite values.
+    pub finite: u32,
+    /// Values that are NaN or infinite.
+    pub non_finite: u32,
+}
+
+/// The range of a row; the row of a collector, whose groups of rows add up in a fixed tree.
+#[must_use]
+pub fn row_range(q: &[f32]) -> RowRange {
+    let mut range = RowRange { sum: 0.0, low: u32::MAX, high: 0, finite: 0, non_finite: 0 };
+    for &value in q {
+        if value.is_finite() {
+            range.low = range.low.min(order_key(value));
+            range.high = range.high.max(order_key(value));
+            range.sum += f64::from(value);
+            range.finite += 1;
+        } else {
+            range.non_finite += 1;
+        }
+    }
+    range
+}
+
+/// Mean over branches of the largest Q-value of a row that is not NaN; `branches` are the widths in order.
+#[must_use]
+pub fn max_q(row: &[f32], branches: &[usize]) -> f64 {
+    let mut start = 0;
+    let mut total = 0.0_f64;
+    for &len in branches {
+        total += f64::from(largest(&row[start..start + len]));
+        start += len;
+    }
+    total / branches.len() as f64
 }

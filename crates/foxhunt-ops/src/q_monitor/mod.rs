@@ -6,6 +6,8 @@
 //!   never wins a maximum; a row whose result is not finite is left out of the mean and counted apart.
 //! - `divergence(q, threshold)` gives the smallest, mean and largest finite value, how many values are not finite,
 //!   and `diverged` = some |q| > threshold, or some value is not finite. The mean is summed in f64 in order.
+//! - `row_range` and `max_q` are the same for one row; a collector adds rows by groups in a fixed tree, so that its sums
+//!   have the same bits on every engine.
 //!
 //! Source of the statistic: Mnih et al., *Human-level control through deep reinforcement learning*, Nature 518
 //! (2015), figure 2 (average maximal Q). This module does not stop anything.
@@ -14,7 +16,10 @@ mod cpu;
 #[cfg(test)]
 mod tests;
 
-pub use cpu::{MaxQSums, divergence};
+pub use cpu::{MaxQSums, RowRange, divergence, from_order_key, max_q, order_key, row_range};
+
+/// CUDA twin of one row's statistics, for inclusion by kernels under the name `q_monitor.cuh`.
+pub const Q_MONITOR_CUH: &str = include_str!("q_monitor.cuh");
 
 /// The range of a set of Q-values.
 #[derive(Clone, Copy, Debug, PartialEq)]

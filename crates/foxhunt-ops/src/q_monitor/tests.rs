@@ -31,3 +31,18 @@ fn divergence_is_beyond_the_threshold_or_not_finite() {
     let none = divergence(&[f32::NAN], 10_000.0);
     assert!(none.diverged && none.min.is_nan() && none.mean.is_nan());
 }
+
+#[test]
+fn keys_order_as_values_do_and_come_back() {
+    let values =
+        [f32::MIN, -1.5, -f32::MIN_POSITIVE, -f32::from_bits(1), -0.0, 0.0, f32::from_bits(1), 2.0, f32::MAX];
+    for pair in values.windows(2) {
+        assert!(order_key(pair[0]) < order_key(pair[1]), "{pair:?}");
+    }
+    for value in values {
+        assert_eq!(from_order_key(order_key(value)).to_bits(), value.to_bits());
+    }
+    let range = row_range(&[f32::NAN, 3.0, -2.0, f32::INFINITY]);
+    assert_eq!((from_order_key(range.low), from_order_key(range.high), range.sum), (-2.0, 3.0, 1.0));
+    assert_eq!((range.finite, range.non_finite), (2, 2));
+}

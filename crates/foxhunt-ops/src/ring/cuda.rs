@@ -18,8 +18,12 @@ pub(crate) const RING_CUH: &str = include_str!("ring.cuh");
 const MAX_BLOCKS: u32 = 128;
 /// Most rows a block takes.
 const MAX_ROWS_A_BLOCK: u32 = 1024;
-/// Warps that move rows; one more writes leaves.
-const MOVERS: u32 = 8;
+/// Fewest rows of a block: a warp each.
+const MIN_ROWS_A_BLOCK: u32 = 8;
+/// Threads of a block that moves few rows, and of one that moves many; the kernel knows both.
+const THREADS: [u32; 2] = [288, 640];
+/// Rows a block above which they are many.
+const FEW_ROWS: u32 = 32;
 
 shared_struct! {
     /// The store, as kernels take it.
@@ -107,7 +111,7 @@ impl DeviceRows {
         stream.upload(&mut self.discounts, rows.discounts)
     }
 
-    fn holds(&self, n: usize, state_dim: usize) -> Result<(), CudaError> {
+    pub(crate) fn holds(&self, n: usize, state_dim: usize) -> Result<(), CudaError> {
         self.states.holds(n.saturating_mul(state_dim))?;
         self.next_states.holds(n.saturating_mul(state_dim))?;
         self.actions.holds(n)?;
@@ -117,7 +121,7 @@ impl DeviceRows {
     }
 
     /// Addresses from row `first` on.
-    fn view(&self, first: usize, state_dim: usize) -> Rows {
+    pub(crate) fn view(&self, first: usize, state_dim: usize) -> Rows {
         Rows {
             states: self.states.ptr().offset(first * state_dim),
             next_states: self.next_states.ptr().offset(first * state_dim),
@@ -169,6 +173,29 @@ impl DeviceBatch {
             indices: stream.zeros("batch indices", batch)?,
             generations: stream.zeros("batch generations", batch)?,
         })
+    }
+
+    /// Device bytes of `batch` rows.
+    #[must_use]
+    pub fn bytes_for(batch: usize, state_dim: usize) -> u64 {
+        let words = 2 * state_dim as u64 + 8;
+        words.saturating_mul(4).saturating_mul(batch as u64)
+    }
+
+    /// Copies a batch of as many rows from host memory.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] for another number of rows, and those of [`Stream::upload`].
+    pub fn upload(&mut self, stream: &Stream, rows: &super::BatchBuffers) -> Result<(), CudaError> {
+        stream.upload(&mut self.states, &rows.states)?;
+        stream.upload(&mut self.next_states, &rows.next_states)?;
+        stream.upload(&mut self.actions, &rows.actions)?;
+        stream.upload(&mut self.rewards, &rows.rewards)?;
+        stream.upload(&mut self.terminated, &rows.terminated)?;
+        stream.upload(&mut self.discounts, &rows.discounts)?;
+        stream.upload(&mut self.weights, &rows.weights)?;
+        stream.upload(&mut self.indices, &rows.indices)?;
+        stream.upload(&mut self.generations, &rows.generations)
     }
 
     /// Rows in the batch.
@@ -252,7 +279,7 @@ impl DeviceRing {
     }
 }
 
-/// Inserts the first `n` of `rows`. Slices too large for one launch follow one another, which gives the same rows in
+/// Inserts the first `n` of `rows`, or with `counted` as many of them as that word says. Slices too large for one launch follow one another, which gives the same rows in
 /// the same slots as one call of the CPU twin.
 #[allow(clippy::too_many_arguments)] // The parts of a replay memory, each with its own owner.
 pub(crate) fn insert(
@@ -264,15 +291,20 @@ pub(crate) fn insert(
     changes: &ChangeLog,
     rows: &DeviceRows,
     n: usize,
+    counted: Option<&DeviceBuffer<u32>>,
     programmatic: bool,
 ) -> Result<(), CudaError> {
+    if let Some(counted) = counted {
+        counted.holds(1)?;
+    }
     rows.holds(n, ring.layout.state_dim)?;
     let max_blocks = stream.device().info().multiprocessors.clamp(1, MAX_BLOCKS);
     let mut first = 0;
     while first < n {
         let count = (n - first).min((max_blocks * MAX_ROWS_A_BLOCK) as usize) as u32;
-        let rows_a_block = count.div_ceil(max_blocks).max(MOVERS);
-        let launch = Launch::new(kernel, count.div_ceil(rows_a_block), 32 * (MOVERS + 1))
+        let rows_a_block = count.div_ceil(max_blocks).max(MIN_ROWS_A_BLOCK);
+        let threads = THREADS[usize::from(rows_a_block > FEW_ROWS)];
+        let launch = Launch::new(kernel, count.div_ceil(rows_a_block), threads)
             .programmatic(programmatic)
             .value(tree.view())
             .value(ring.view())
@@ -281,9 +313,14 @@ pub(crate) fn insert(
             .value(count)
             .value(rows_a_block)
             .value(changes.view());
+        let launch = match counted {
+            Some(counted) => launch.buffer(counted),
+            None => launch.value(0_u64),
+        };
+        let launch = launch.value(first as u32);
         let launch = keep_all(tree.keep(launch), rows).keep(&ring.words);
-        // SAFETY: insert_rows(Tree, Ring, Rows, Control*, u32, u32, Changes). The rows hold `first + count` rows (checked
-        // above); slots are taken modulo the capacity of tree and ring, which their owner made alike; a block takes at
+        // SAFETY: insert_rows(Tree, Ring, Rows, Control*, u32, u32, Changes, u32*, u32). The rows hold `first + count`
+        // rows (checked above) and the word only lowers that; slots are taken modulo the capacity of tree and ring, which their owner made alike; a block takes at
         // most 1024 rows, and at most as many blocks as multiprocessors run, so all are resident. Everything is kept.
         unsafe { changes.keep(launch).launch(stream)? };
         first += count as usize;
@@ -291,7 +328,7 @@ pub(crate) fn insert(
     Ok(())
 }
 
-fn keep_all<'k>(launch: Launch<'k>, rows: &DeviceRows) -> Launch<'k> {
+pub(crate) fn keep_all<'k>(launch: Launch<'k>, rows: &DeviceRows) -> Launch<'k> {
     launch
         .keep(&rows.states)
         .keep(&rows.next_states)

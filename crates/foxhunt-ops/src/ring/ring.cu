@@ -1,11 +1,13 @@
 // Insert of a batch of rows with their priorities. Twins: foxhunt-ops/src/ring/cpu.rs and priority_tree/cpu.rs.
 //
 // insert_rows   in: separate fields of `row_count` rows; out: ring words, leaves, sums, cursor, counters.
-//   Launch: at most 128 blocks of 288 threads, all resident, at most 1024 rows a block: eight warps move rows, the ninth
-//   writes leaves. Bytes: each row read once or twice, written once.
+//   Launch: at most 128 blocks, all resident, at most 1024 rows a block. 288 threads a block (eight warps move rows, one
+//   writes leaves) or, for many rows a block, 640 (sixteen and four). Bytes: each row read once, or twice where a warp
+//   has more than it holds in registers, written once.
 //   Rows with a value that is not finite are refused and the others close the gap, so no slot is known before every
 //   row was looked at: the blocks meet once, at one counter. Almost always nothing is refused, and then the slot of
 //   row r is cursor + r; otherwise the blocks with refusals have published their counts and all add them up.
+//   With `counted` the rows are those of [first, first + row_count) below that number in device memory, often none.
 //   Determinism: slots depend on the order of the rows alone; sums are integers.
 #include "common.cuh"
 #include "shared_structs.cuh"
@@ -14,21 +16,37 @@
 
 // ------------------------------------------------------------------------------------------------ device code
 
-// Loads a row into v (the first eight chunks) and says why it is refused: 0 not, 1 reward, 2 state.
+// Chunks of a row that a warp holds, and rows it holds at once: their loads are in flight together.
 constexpr u32 HELD = ROW_CHUNKS < 8 ? ROW_CHUNKS : 8;
-__device__ __forceinline__ u32 load_row(const Rows& rows, u32 r, u32 v[HELD]) {
+constexpr u32 BATCH = ROW_CHUNKS <= 4 ? 8 : ROW_CHUNKS <= 8 ? 4 : 1;
+
+// Loads rows r, r + step .. below `end` into v (the first eight chunks of each).
+__device__ __forceinline__ void load_rows(const Rows& rows, u32 r, u32 step, u32 end, u32 v[BATCH][HELD]) {
+  u32 lane = threadIdx.x & 31;
+#pragma unroll
+  for (u32 k = 0; k < BATCH; k++)
+    if (r + k * step < end) {
+#pragma unroll
+      for (u32 j = 0; j < HELD; j++) {
+        u32 word = j * 32 + lane, stride;
+        v[k][j] = word < ROW_USED ? *field_word(rows, word, r + k * step, &stride) : 0;
+      }
+    }
+}
+
+// Why row r, of which v holds the first chunks, is refused: 0 not, 1 reward, 2 state.
+__device__ __forceinline__ u32 refusal(const Rows& rows, u32 r, const u32 v[HELD]) {
   u32 lane = threadIdx.x & 31;
   bool bad_state = false, bad_reward = false;
 #pragma unroll
   for (u32 j = 0; j < ROW_CHUNKS; j++) {
-    u32 word = j * 32 + lane, stride, value = 0;
+    u32 word = j * 32 + lane, stride;
     if (word < ROW_USED) {
-      value = *field_word(rows, word, r, &stride);
+      u32 value = j < HELD ? v[j < HELD ? j : 0] : *field_word(rows, word, r, &stride);
       bool bad = !is_finite(__uint_as_float(value));
       bad_state |= bad && word < 2 * STATE_DIM;
       bad_reward |= bad && word > 2 * STATE_DIM;  // the word between is the action
     }
-    if (j < HELD) v[j] = value;
   }
   return __any_sync(ALL_LANES, bad_reward) ? 1 : __any_sync(ALL_LANES, bad_state) ? 2 : 0;
 }
@@ -41,31 +59,46 @@ __device__ __forceinline__ u32 slot_of(u32 cursor, u32 rank, u32 capacity) {
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-extern "C" __global__ void __launch_bounds__(288)
-    insert_rows(Tree tree, Ring ring, Rows rows, Control* c, u32 row_count, u32 rows_a_block, Changes changes) {
-  constexpr u32 MOVERS = 8;
+extern "C" __global__ void __launch_bounds__(640)
+    insert_rows(Tree tree, Ring ring, Rows rows, Control* c, u32 row_count, u32 rows_a_block, Changes changes,
+                const u32* counted, u32 first) {
   __shared__ u32 accepted[32], accepted_before[32], refused[3], shared_refused, shared_before, shared_total;
-  u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-  u32 begin = blockIdx.x * rows_a_block, count = min(rows_a_block, row_count - min(begin, row_count));
-  bool mover = warp < MOVERS;
+  u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5, leaf_warps = blockDim.x > 288 ? 4 : 1;
+  u32 movers = (blockDim.x >> 5) - leaf_warps;
+  bool mover = warp < movers;
   if (threadIdx.x < 32) accepted[threadIdx.x] = 0;
   if (threadIdx.x < 3) refused[threadIdx.x] = 0;
   dependency_wait();
   dependents_may_start();
+  if (counted) {  // a launch for as many rows as there may be; the same blocks share those there are
+    u32 all = *counted;
+    row_count = min(row_count, all - min(all, first));
+    rows_a_block = max((row_count + gridDim.x - 1) / gridDim.x, 8u);
+    if (row_count == 0) return;
+  }
+  u32 begin = blockIdx.x * rows_a_block, count = min(rows_a_block, row_count - min(begin, row_count));
   uint4 state = *(const uint4*)&c->epoch;
   u32 epoch = state.x, maximum = state.y, cursor = state.z, len = state.w, capacity = tree.capacity;
-  u32 inserts = c->inserts, tag = inserts | 0x80000000u, v[HELD], why = 0;
+  u32 inserts = c->inserts, tag = inserts | 0x80000000u, v[BATCH][HELD];
+  u32 own_leaf = (warp - movers) * 32 + lane;  // of a leaf warp: the first row whose leaf it writes
   u64 guess = 0;
-  if (mover && warp < count) why = load_row(rows, begin + warp, v);
-  if (!mover && lane < count) guess = tree.levels[0][place(slot_of(cursor, begin + lane, capacity))];
+  if (mover) load_rows(rows, begin + warp, movers, begin + count, v);
+  else if (own_leaf < count) guess = tree.levels[0][place(slot_of(cursor, begin + own_leaf, capacity))];
   u32 sorted_epoch = changes.capacity ? c->sorted_epoch : 0;
   __syncthreads();
+  bool held = count <= movers * BATCH;
   if (mover)
-    for (u32 r = warp; r < count; r += MOVERS) {
-      if (r != warp) why = load_row(rows, begin + r, v);
-      if (lane == 0) {
-        if (why == 0) atomicOr(&accepted[r >> 5], 1u << (r & 31));
-        else atomicAdd(&refused[why], 1u);
+    for (u32 base = warp; base < count; base += movers * BATCH) {
+      if (base != warp) load_rows(rows, begin + base, movers, begin + count, v);
+#pragma unroll
+      for (u32 k = 0; k < BATCH; k++) {
+        u32 r = base + k * movers;
+        if (r >= count) break;
+        u32 why = refusal(rows, begin + r, v[k]);
+        if (lane == 0) {
+          if (why == 0) atomicOr(&accepted[r >> 5], 1u << (r & 31));
+          else atomicAdd(&refused[why], 1u);
+        }
       }
     }
   __syncthreads();
@@ -130,29 +163,34 @@ extern "C" __global__ void __launch_bounds__(288)
     return rank;
   };
   if (mover) {
-    for (u32 r = warp; r < count; r += MOVERS) {
-      bool have;
-      u32 rank = rank_of(r, &have);
-      if (!have) continue;
-      u32* row = ring.words + row_offset(slot_of(cursor, rank, capacity));
-      if (count > MOVERS) load_row(rows, begin + r, v);
+    for (u32 base = warp; base < count; base += movers * BATCH) {
+      if (!held) load_rows(rows, begin + base, movers, begin + count, v);
 #pragma unroll
-      for (u32 j = 0; j < ROW_CHUNKS; j++) {
-        u32 word = j * 32 + lane, stride;
-        if (word < ROW_STRIDE) row[word] = j < HELD ? v[j < HELD ? j : 0] : word < ROW_USED ? *field_word(rows, word, begin + r, &stride) : 0;
+      for (u32 k = 0; k < BATCH; k++) {
+        u32 r = base + k * movers;
+        if (r >= count) break;
+        bool have;
+        u32 rank = rank_of(r, &have);
+        if (!have) continue;
+        u32* row = ring.words + row_offset(slot_of(cursor, rank, capacity));
+#pragma unroll
+        for (u32 j = 0; j < ROW_CHUNKS; j++) {
+          u32 word = j * 32 + lane, stride;
+          if (word < ROW_STRIDE)
+            row[word] = j < HELD ? v[k][j < HELD ? j : 0] : word < ROW_USED ? *field_word(rows, word, begin + r, &stride) : 0;
+        }
       }
     }
     return;
   }
   // A thread a row, neighbours in neighbouring slots, so that the warp adds to its ancestors once.
-  for (u32 base = 0; base < count; base += 32) {
-    u32 r = base + lane;
+  for (u32 r = own_leaf; r - lane < count; r += 32 * leaf_warps) {
     bool have = false;
     u32 slot = r < count ? slot_of(cursor, rank_of(r, &have), capacity) : 0;
     u64 old = 0, change = 0;
     if (have) {
       u64* leaf = tree.levels[0] + place(slot);
-      old = base || gaps ? *leaf : guess;
+      old = r != own_leaf || gaps ? *leaf : guess;
       *leaf = (u64)(epoch - 1) << 32 | maximum;
       change = mass(maximum, tree.scale) - mass((u32)old, tree.scale);
     }

@@ -18,6 +18,7 @@
 //! (branching). This module does not fill orders, and does not know the present position.
 
 mod cpu;
+pub mod cuda;
 #[cfg(test)]
 mod tests;
 

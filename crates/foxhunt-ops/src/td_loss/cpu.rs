@@ -3,6 +3,7 @@
 use foxhunt_core::Head;
 
 use super::{TdLossInput, TdLossParams, TdLossSums};
+use crate::tree_sum::tree_sum;
 
 /// `x^2 / 2` up to `delta`, then linear: `delta (|x| - delta / 2)`.
 #[must_use]
@@ -23,16 +24,24 @@ pub fn huber_slope(x: f32, delta: f32) -> f32 {
     }
 }
 
-/// Writes the gradient and the TD errors of a block of rows; see the [module](super) for the formulas.
+/// Writes the gradient, the losses and the TD errors of a block of rows; see the [module](super) for the formulas.
 ///
-/// `dq`: f32 `[B, n_outputs]`, every entry written. `td`: f32 `[B]`.
+/// `dq`: f32 `[B, n_outputs]`, every entry written. `losses`: f32 `[B]`, weighted, not divided by the rows. `td`: f32
+/// `[B]`.
 ///
 /// # Panics
 /// When a slice does not fit `td.len()` rows, or an action is outside the head.
-pub fn td_loss(params: &TdLossParams, input: &TdLossInput<'_>, dq: &mut [f32], td: &mut [f32]) -> TdLossSums {
+pub fn td_loss(
+    params: &TdLossParams,
+    input: &TdLossInput<'_>,
+    dq: &mut [f32],
+    losses: &mut [f32],
+    td: &mut [f32],
+) {
     let branches = params.head.branches();
     let width = params.head.n_outputs();
     let rows = td.len();
+    assert_eq!(losses.len(), rows, "one loss a row");
     assert!(input.q.len() == rows * width && dq.len() == rows * width, "q and dq must be [rows, {width}]");
     assert!(input.q_next_target.len() == rows * width, "q_next_target must be [rows, {width}]");
     assert!(
@@ -40,8 +49,7 @@ pub fn td_loss(params: &TdLossParams, input: &TdLossInput<'_>, dq: &mut [f32], t
         "q_next_online must be [rows, {width}]"
     );
     let n_branches = branches.len() as f32;
-    let scale = 1.0 / (n_branches * params.rows_total as f32);
-    let mut sums = TdLossSums::default();
+    let scale = params.scale();
     dq.fill(0.0);
     for i in 0..rows {
         let row = i * width..(i + 1) * width;
@@ -73,11 +81,20 @@ pub fn td_loss(params: &TdLossParams, input: &TdLossInput<'_>, dq: &mut [f32], t
             start += len;
         }
         td[i] = size / n_branches;
-        sums.weighted_loss += f64::from(input.weights[i] * (loss / n_branches));
-        sums.td_error += f64::from(td[i]);
-        sums.non_finite += u32::from(!td[i].is_finite());
+        losses[i] = input.weights[i] * (loss / n_branches);
     }
-    sums
+}
+
+impl TdLossSums {
+    /// The sums over the rows of a sub-batch.
+    #[must_use]
+    pub fn of(losses: &[f32], td: &[f32]) -> Self {
+        Self {
+            weighted_loss: tree_sum(losses, |loss| loss),
+            td_error: tree_sum(td, |td| td),
+            non_finite: crate::guard::count_non_finite(td),
+        }
+    }
 }
 
 /// `values` at the argmax of `chooser`; NaN when any of `chooser` is NaN.

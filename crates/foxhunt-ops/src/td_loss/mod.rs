@@ -16,13 +16,15 @@
 //! seen; it never just loses the argmax. Rows whose td is not finite are counted; their gradient and loss are what
 //! the formulas give, and the caller must not apply the update.
 //!
-//! **Arithmetic.** f32 by row, sums over branches in branch order; the loss is summed in f64 in row order.
+//! **Arithmetic.** f32 by row, sums over branches in branch order; the rows' losses and TD errors of a sub-batch are
+//! summed in f64 in the fixed tree of [`mod@crate::tree_sum`], and sub-batches are added in order.
 //!
 //! Sources: double DQN, arXiv 1509.06461; Huber as in the DQN paper (Nature 518, 2015); importance weights, arXiv
 //! 1511.05952; branches, arXiv 1711.08946 equations 5 and 6, with Huber in place of the square.
 //! This module does not run a network and does not write priorities.
 
 mod cpu;
+pub mod cuda;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +43,14 @@ pub struct TdLossParams {
     pub huber_delta: f32,
     /// Rows the loss is a mean over: those of every sub-batch of the update.
     pub rows_total: usize,
+}
+
+impl TdLossParams {
+    /// What a row's loss counts in the mean: `1 / (D N)`.
+    #[must_use]
+    pub fn scale(&self) -> f32 {
+        1.0 / (self.head.branches().len() as f32 * self.rows_total as f32)
+    }
 }
 
 /// The inputs of a block of `B` rows. Each Q array is f32 `[B, n_outputs]`, row-major; the others are `[B]`.
@@ -64,7 +74,7 @@ pub struct TdLossInput<'a> {
     pub weights: &'a [f32],
 }
 
-/// Sums over the block.
+/// Sums over the rows of a sub-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TdLossSums {
     /// Sum over rows of weighted loss; divide by `rows_total` for the loss.

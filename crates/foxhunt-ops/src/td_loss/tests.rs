@@ -41,8 +41,9 @@ impl Rows {
         };
         let mut dq = vec![9.0; self.q.len()];
         let mut td = vec![9.0; self.actions.len()];
-        let sums = td_loss(params, &input, &mut dq, &mut td);
-        (sums, dq, td)
+        let mut losses = vec![9.0; self.actions.len()];
+        td_loss(params, &input, &mut dq, &mut losses, &mut td);
+        (TdLossSums::of(&losses, &td), dq, td)
     }
 }
 

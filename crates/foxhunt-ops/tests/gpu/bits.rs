@@ -3,13 +3,14 @@
 use foxhunt_core::{Philox, Purpose};
 use foxhunt_cuda::nvrtc::{Program, compile, target_of};
 use foxhunt_cuda::{COMMON_CUH, Launch, Module, PHILOX_CUH};
-use foxhunt_ops::power::{POWER_CUH, pow_portable, weight_portable};
+use foxhunt_ops::power::{POWER_CUH, ln_portable, pow_portable, weight_portable};
 use foxhunt_ops::priority_tree::random_bits;
 
 use crate::twin::bits;
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 2] = [("bits_philox", philox), ("bits_powers", powers)];
+pub(crate) const TESTS: [Test; 3] =
+    [("bits_philox", philox), ("bits_powers", powers), ("bits_logarithms", logarithms)];
 
 const SOURCE: &str = r#"
 #include "common.cuh"
@@ -24,6 +25,10 @@ extern "C" __global__ void raise(const float* x, const float* y, float a, float*
   if (i >= n) return;
   power[i] = pow_portable(x[i], a);
   weight[i] = weight_portable(fminf(x[i], y[i]), log2_portable((double)fmaxf(x[i], y[i])), a);
+}
+extern "C" __global__ void logarithm(const double* x, double* y, u32 n) {
+  u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = ln_portable(x[i]);
 }
 "#;
 
@@ -79,5 +84,29 @@ fn powers(gpu: &Gpu) {
             let want = weight_portable(x[i].min(y[i]), x[i].max(y[i]), a);
             assert_eq!(weight[i].to_bits(), want.to_bits(), "weight of {} and {} at {a}", x[i], y[i]);
         }
+    }
+}
+
+/// Logarithms of ratios near one, of any magnitude, and of everything that is no positive number.
+fn logarithms(gpu: &Gpu) {
+    let logarithm = module(gpu).kernel("logarithm").unwrap();
+    let n = if gpu.small { 4096 } else { 1 << 20 };
+    let mut draws = bits(10);
+    let mut x: Vec<f64> = (0..n)
+        .map(
+            |i| if i % 2 == 0 { 0.5 + draws.next_f64() } else { (draws.next_f64() * 2100.0 - 1080.0).exp2() },
+        )
+        .collect();
+    let special =
+        [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-320, f64::MIN_POSITIVE];
+    x[..special.len()].copy_from_slice(&special);
+    let (from, to) = (gpu.stream.upload_new("x", &x).unwrap(), gpu.stream.zeros::<f64>("y", n).unwrap());
+    let launch =
+        Launch::new(&logarithm, (n as u32).div_ceil(256), 256).buffer(&from).buffer(&to).value(n as u32);
+    // SAFETY: logarithm(double*, double*, u32), both of n values.
+    unsafe { launch.launch(&gpu.stream).unwrap() };
+    for (x, y) in x.iter().zip(gpu.stream.download(&to).unwrap()) {
+        let want = ln_portable(*x);
+        assert!(y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(), "ln({x}): {y}, not {want}");
     }
 }

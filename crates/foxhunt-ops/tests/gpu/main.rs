@@ -5,10 +5,15 @@
 //! take. `--break-device` is the child half of the fault test.
 #![allow(clippy::print_stdout, clippy::unwrap_used, unsafe_code)] // Tests, which also launch kernels of their own.
 
+mod actions;
 mod bits;
+mod collect;
+mod guard;
 mod hot_path;
 mod laws;
 mod layer;
+mod learner;
+mod oracle;
 mod parity;
 mod rank;
 mod twin;
@@ -37,6 +42,10 @@ fn tests() -> Vec<Test> {
     all.extend(rank::TESTS);
     all.extend(laws::TESTS);
     all.extend(hot_path::TESTS);
+    all.extend(actions::TESTS);
+    all.extend(collect::TESTS);
+    all.extend(guard::TESTS);
+    all.extend(learner::TESTS);
     all
 }
 

@@ -1,14 +1,15 @@
 //! Proportional replay against the CPU twins, to the bit.
 
-use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig};
+use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig, GpuSampling};
 use foxhunt_ops::priority_tree::cuda::DeviceUpdate;
 
 use crate::twin::{Pair, Upload, config, rows, slots, td_errors};
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 6] = [
+pub(crate) const TESTS: [Test; 7] = [
     ("parity_every_capacity_and_batch", capacities),
     ("parity_state_dimensions", state_dimensions),
+    ("parity_uniform", uniform),
     ("parity_batch_larger_than_capacity", larger_than_capacity),
     ("parity_batches_whose_blocks_cannot_all_be_resident", large_batches),
     ("parity_published_cases", published),
@@ -69,6 +70,22 @@ fn state_dimensions(gpu: &Gpu) {
             pair.update(&host.indices, &td_errors(33, salt, true));
         }
         pair.same_state();
+    }
+}
+
+/// Rows drawn alike: slots, rows, generations and weights 1, past the end of the ring; priorities stay untouched.
+fn uniform(gpu: &Gpu) {
+    for (capacity, state_dim) in [(1, 3), (1000, 51), (1 << 17, 51)] {
+        let config = GpuReplayConfig { sampling: GpuSampling::Uniform, ..config(capacity, state_dim) };
+        let mut pair = Pair::new(gpu, config);
+        for salt in 0..5 {
+            pair.insert(&rows(capacity / 3 + 1, state_dim, salt, if salt == 0 { 0 } else { 9 }));
+            for batch in [1, 31, 32, 33, 256, 8192] {
+                let (_, host) = pair.sample(batch);
+                pair.update(&host.indices, &td_errors(batch, salt, true));
+            }
+            pair.same_state();
+        }
     }
 }
 

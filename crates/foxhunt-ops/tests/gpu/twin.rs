@@ -1,13 +1,14 @@
 //! The CPU twins put together as the GPU memory is, and the rows and errors both are fed with.
 
 use foxhunt_core::{LinearSchedule, Philox, Purpose};
+use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{DeviceBuffer, Stream};
 use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig, GpuSampling};
 use foxhunt_ops::priority_tree::cuda::DeviceUpdate;
-use foxhunt_ops::priority_tree::{PriorityParams, PriorityTree};
+use foxhunt_ops::priority_tree::{PriorityParams, PriorityTree, random_bits};
 use foxhunt_ops::rank_sampler::RankSampler;
 use foxhunt_ops::ring::cuda::{DeviceBatch, DeviceRows};
-use foxhunt_ops::ring::{BatchBuffers, Ring, Rows};
+use foxhunt_ops::ring::{BatchBuffers, Ring, Rows, uniform_slot};
 
 use crate::Gpu;
 
@@ -130,14 +131,14 @@ impl<'g> Pair<'g> {
     pub(crate) fn new(gpu: &'g Gpu, config: GpuReplayConfig) -> Self {
         let params = PriorityParams { alpha: config.alpha, epsilon: config.epsilon };
         let ranks = match config.sampling {
-            GpuSampling::Proportional => None,
+            GpuSampling::Uniform | GpuSampling::Proportional => None,
             GpuSampling::RankBased { resort_every } => {
                 Some(RankSampler::new(config.capacity, config.alpha, resort_every).unwrap())
             }
         };
         Self {
             stream: &gpu.stream,
-            gpu: GpuPrioritizedReplay::new(&gpu.stream, config, None).unwrap(),
+            gpu: GpuPrioritizedReplay::new(&gpu.stream, config, Cache::user().as_ref()).unwrap(),
             ring: Ring::new(config.capacity, config.state_dim).unwrap(),
             tree: PriorityTree::new(config.capacity, params).unwrap(),
             ranks,
@@ -171,6 +172,12 @@ impl<'g> Pair<'g> {
             Some(ranks) => {
                 ranks.sample(&self.tree, &self.philox, self.step, beta, slots, weights).unwrap();
             }
+            None if self.gpu.config().sampling == GpuSampling::Uniform => {
+                for (b, slot) in (0_u32..).zip(slots) {
+                    *slot = uniform_slot(random_bits(&self.philox, self.step, b), self.ring.len());
+                }
+                weights.fill(1.0);
+            }
             None => self.tree.sample(&self.philox, self.step, beta, slots, weights).unwrap(),
         }
         self.ring.gather(&mut host).unwrap();
@@ -191,7 +198,9 @@ impl<'g> Pair<'g> {
     pub(crate) fn update(&mut self, slots: &[u32], td: &[f32]) {
         let device = Upload::new(self.stream, slots, td);
         self.gpu.update(self.stream, &device.update(), slots.len()).unwrap();
-        self.tree.update(slots, td).unwrap();
+        if self.gpu.config().sampling != GpuSampling::Uniform {
+            self.tree.update(slots, td).unwrap();
+        }
         if let Some(ranks) = &mut self.ranks {
             ranks.note_update();
         }
@@ -213,6 +222,33 @@ impl<'g> Pair<'g> {
             assert_eq!(p.to_bits(), self.tree.priority(slot).to_bits(), "priority of slot {slot}");
         }
         assert_eq!(self.gpu.wrong_sums(self.stream).unwrap(), 0, "sums differ from their children");
+    }
+}
+
+/// Every stored row, word by word.
+pub(crate) fn same_rows(pair: &Pair<'_>, slots: &[u32]) {
+    let state_dim = pair.gpu.config().state_dim;
+    let mut host = BatchBuffers::new(slots.len(), state_dim);
+    host.indices.copy_from_slice(slots);
+    pair.ring.gather(&mut host).unwrap();
+    let layout = pair.ring.layout();
+    let words = pair.gpu.save(pair.stream).unwrap().words;
+    for (b, &slot) in slots.iter().enumerate() {
+        let row = &words[slot as usize * layout.stride()..][..layout.used()];
+        let state = |from: usize| row[from..from + state_dim].iter().map(|w| f32::from_bits(*w));
+        assert!(
+            state(0).eq(host.states[b * state_dim..][..state_dim].iter().copied()),
+            "state of slot {slot}"
+        );
+        let next = &host.next_states[b * state_dim..][..state_dim];
+        assert!(state(layout.next_state()).eq(next.iter().copied()), "next state of slot {slot}");
+        let want = [
+            host.actions[b],
+            host.rewards[b].to_bits(),
+            host.terminated[b].to_bits(),
+            host.discounts[b].to_bits(),
+        ];
+        assert_eq!(row[layout.action()..], want, "slot {slot}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The learner: a Q-network, its target, and one update at a time.
 //!
-//! [`Learner::update`] is double DQN with importance weights: targets and loss of [`foxhunt_ops::td_loss`], gradients
+//! [`Learner::update`] is that of [`foxhunt_ops::learner`]: double DQN with importance weights: targets and loss of [`foxhunt_ops::td_loss`], gradients
 //! of [`foxhunt_ops::mlp`], clipping, Adam and target update of [`foxhunt_ops::adam`]. Between the gradient and Adam
 //! stands **the gate**: when the loss or the global gradient norm is not finite (or an input was not), nothing is
 //! applied: weights, moments, Adam's step count and target keep every bit, the caller is told not to write
@@ -13,15 +13,14 @@
 //! All parameters lie in one flat f32 array, described by [`MlpLayout`]: what Adam, checkpoints and other engines
 //! work on. The learner draws no replay rows and chooses no actions.
 
-mod block;
 mod network;
 pub mod reference;
-mod state;
+pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 mod update;
 
+pub use foxhunt_ops::learner::{Batch, LearnerCounts, LearnerState, UpdateReport};
 pub use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 pub use network::QNetwork;
-pub use state::{LearnerCounts, LearnerState};
-pub use update::{Batch, Learner, UpdateReport};
+pub use update::Learner;

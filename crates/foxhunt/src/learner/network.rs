@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use candle_core::{Device, Tensor};
 use foxhunt_core::settings::NetworkSettings;
-use foxhunt_ops::mlp::{Forward, MlpLayout, MlpShape, PackedWeights};
+use foxhunt_ops::mlp::{MlpLayout, MlpShape, Network};
 
 use super::reference;
 use crate::MLError;
@@ -13,12 +13,7 @@ use crate::engine::{Array, ArrayData, Snapshot};
 /// A multi-layer perceptron over states; see [`foxhunt_ops::mlp`] for the arithmetic and the layout.
 #[derive(Clone, Debug)]
 pub struct QNetwork {
-    layout: MlpLayout,
-    parameters: Vec<f32>,
-    /// The parameters' weights as products read them; stale until [`QNetwork::packed`] when `fresh` is false.
-    weights: PackedWeights,
-    fresh: bool,
-    forward: Forward,
+    core: Network,
 }
 
 impl QNetwork {
@@ -32,7 +27,7 @@ impl QNetwork {
             dueling: settings.dueling,
         });
         let parameters = layout.init(seed);
-        Self::assemble(layout, parameters)
+        Self { core: Network::new(layout, parameters) }
     }
 
     /// A network with the parameters of `snapshot`, named as [`QNetwork::write`] names them.
@@ -46,7 +41,8 @@ impl QNetwork {
         prefix: &str,
     ) -> Result<Self, MLError> {
         let mut network = Self::new(settings, state_dim, 0);
-        *network.parameters_mut() = read_flat(&network.layout, snapshot, prefix)?;
+        let parameters = read_flat(network.layout(), snapshot, prefix)?;
+        network.core.parameters_mut().copy_from_slice(&parameters);
         Ok(network)
     }
 
@@ -59,48 +55,34 @@ impl QNetwork {
             let expected = format!("[{}]", layout.len());
             return Err(MLError::Shape { what: "parameters", got: vec![parameters.len()], expected });
         }
-        Ok(Self::assemble(layout, parameters))
-    }
-
-    fn assemble(layout: MlpLayout, parameters: Vec<f32>) -> Self {
-        let weights = PackedWeights::new(&layout, true);
-        Self { layout, parameters, weights, fresh: false, forward: Forward::default() }
+        Ok(Self { core: Network::new(layout, parameters) })
     }
 
     /// Where each parameter lies.
     #[must_use]
     pub fn layout(&self) -> &MlpLayout {
-        &self.layout
+        self.core.layout()
     }
 
     /// The flat parameter array.
     #[must_use]
     pub fn parameters(&self) -> &[f32] {
-        &self.parameters
+        self.core.parameters()
     }
 
-    /// The flat parameter array, to be changed.
-    pub(super) fn parameters_mut(&mut self) -> &mut Vec<f32> {
-        self.fresh = false;
-        &mut self.parameters
+    /// The network without names and tensors.
+    pub(super) fn core(&self) -> &Network {
+        &self.core
     }
 
-    /// Packs the weights anew if the parameters have changed.
-    pub(super) fn pack(&mut self) {
-        if !self.fresh {
-            self.weights.pack(&self.layout, &self.parameters);
-            self.fresh = true;
-        }
-    }
-
-    /// Layout, parameters and weights; the weights are those of the last [`QNetwork::pack`].
-    pub(super) fn parts(&self) -> (&MlpLayout, &[f32], &PackedWeights) {
-        (&self.layout, &self.parameters, &self.weights)
+    /// As [`QNetwork::core`], to be changed.
+    pub(super) fn core_mut(&mut self) -> &mut Network {
+        &mut self.core
     }
 
     /// Adds every parameter to `snapshot` as `{prefix}{name}`, for example `online.layer0.weight`.
     pub fn write(&self, snapshot: &mut Snapshot, prefix: &str) {
-        write_flat(&self.layout, &self.parameters, snapshot, prefix);
+        write_flat(self.layout(), self.parameters(), snapshot, prefix);
     }
 
     /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`; no graph is kept. For the
@@ -109,7 +91,7 @@ impl QNetwork {
     /// # Errors
     /// [`MLError::Shape`] when the slices do not fit each other.
     pub fn q_values(&mut self, states: &[f32], q: &mut [f32]) -> Result<(), MLError> {
-        let (state_dim, width) = (self.layout.shape().state_dim, self.layout.n_outputs());
+        let (state_dim, width) = (self.layout().shape().state_dim, self.layout().n_outputs());
         let rows = q.len() / width;
         if q.len() != rows * width || states.len() != rows * state_dim {
             return Err(MLError::Shape {
@@ -118,8 +100,7 @@ impl QNetwork {
                 expected: format!("{state_dim} values for each of {} / {width} rows of Q-values", q.len()),
             });
         }
-        self.pack();
-        self.forward.q_values(&self.layout, &self.parameters, &self.weights, states, q);
+        self.core.q_values(states, q);
         Ok(())
     }
 
@@ -129,8 +110,8 @@ impl QNetwork {
     /// # Errors
     /// [`MLError::Tensor`] for a tensor that does not fit.
     pub fn forward(&self, states: &Tensor) -> Result<Tensor, MLError> {
-        let parameters = Tensor::from_slice(&self.parameters, self.layout.len(), &Device::Cpu)?;
-        Ok(reference::forward(&self.layout, &parameters, states)?)
+        let parameters = Tensor::from_slice(self.parameters(), self.layout().len(), &Device::Cpu)?;
+        Ok(reference::forward(self.layout(), &parameters, states)?)
     }
 }
 

@@ -1,5 +1,6 @@
-//! What a learner is made of between two updates, and how it leaves and enters a snapshot.
+//! How a learner leaves and enters a snapshot, the same for every engine.
 
+use foxhunt_ops::learner::{LearnerCounts, LearnerState};
 use foxhunt_ops::mlp::MlpLayout;
 
 use super::network::{read_flat, unfit, write_flat};
@@ -7,69 +8,76 @@ use crate::MLError;
 use crate::engine::{Array, ArrayData, Snapshot};
 
 const COUNTS: &str = "learner.counts";
-
-/// Everything an update changes: the parameters with all that Adam and the target network keep beside them.
-/// A copy of it is what a rollback goes back to.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LearnerState {
-    /// Online parameters, f32 `[layout.len()]`.
-    pub online: Vec<f32>,
-    /// Target parameters, same layout, memory of their own.
-    pub target: Vec<f32>,
-    /// Adam's first moments, same layout.
-    pub m: Vec<f32>,
-    /// Adam's second moments, same layout.
-    pub v: Vec<f32>,
-    /// Steps that the moments hold.
-    pub adam_t: u64,
-}
-
-/// Counts that only ever grow, or restart at every healthy update.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LearnerCounts {
-    /// Applied updates: what the learning rate and hard synchronisation go by.
-    pub updates: u64,
-    /// Skipped updates.
-    pub skipped: u64,
-    /// Updates skipped one after the other up to now.
-    pub skipped_in_row: u64,
-    /// Updates with a collapsed gradient one after the other up to now; a skipped one neither counts nor resets.
-    pub collapsed_in_row: u64,
-}
+/// The last good copy carries this before its arrays.
+const GOOD: &str = "good.";
+const GOOD_STEPS: &str = "good.adam_t";
 
 /// Writes state and counts: `online.*`, `target.*`, `adam_m.*`, `adam_v.*` and `learner.counts`.
-pub(super) fn write(layout: &MlpLayout, state: &LearnerState, counts: &LearnerCounts, to: &mut Snapshot) {
-    write_flat(layout, &state.online, to, "online.");
-    write_flat(layout, &state.target, to, "target.");
-    write_flat(layout, &state.m, to, "adam_m.");
-    write_flat(layout, &state.v, to, "adam_v.");
+pub(crate) fn write(layout: &MlpLayout, state: &LearnerState, counts: &LearnerCounts, to: &mut Snapshot) {
+    write_parts(layout, state, "", to);
     let values =
         [state.adam_t, counts.updates, counts.skipped, counts.skipped_in_row, counts.collapsed_in_row];
-    let array = Array { shape: vec![values.len()], data: ArrayData::U64(values.to_vec()) };
-    to.arrays.insert(COUNTS.into(), array);
+    put(to, COUNTS, &values);
 }
 
 /// Reads what [`write`] wrote.
-pub(super) fn read(layout: &MlpLayout, from: &Snapshot) -> Result<(LearnerState, LearnerCounts), MLError> {
-    let Some(Array { data: ArrayData::U64(values), .. }) = from.arrays.get(COUNTS) else {
-        return Err(unfit(format!("array {COUNTS} is missing or not u64")));
-    };
-    let &[adam_t, updates, skipped, skipped_in_row, collapsed_in_row] = values.as_slice() else {
-        return Err(unfit(format!("array {COUNTS} has {} values, expected 5", values.len())));
-    };
-    let state = LearnerState {
-        online: read_flat(layout, from, "online.")?,
-        target: read_flat(layout, from, "target.")?,
-        m: read_flat(layout, from, "adam_m.")?,
-        v: read_flat(layout, from, "adam_v.")?,
-        adam_t,
-    };
-    for (what, values) in
-        [("online", &state.online), ("target", &state.target), ("adam_m", &state.m), ("adam_v", &state.v)]
-    {
-        if values.iter().any(|v| !v.is_finite()) {
-            return Err(unfit(format!("{what} holds a value that is not finite")));
-        }
-    }
+pub(crate) fn read(layout: &MlpLayout, from: &Snapshot) -> Result<(LearnerState, LearnerCounts), MLError> {
+    let [adam_t, updates, skipped, skipped_in_row, collapsed_in_row] = get(from, COUNTS)?;
+    let state = read_parts(layout, from, "", adam_t)?;
     Ok((state, LearnerCounts { updates, skipped, skipped_in_row, collapsed_in_row }))
+}
+
+/// Writes what a rollback goes back to: the arrays of [`write`] under `good.*`.
+pub(crate) fn write_good(layout: &MlpLayout, state: &LearnerState, to: &mut Snapshot) {
+    write_parts(layout, state, GOOD, to);
+    put(to, GOOD_STEPS, &[state.adam_t]);
+}
+
+/// Reads what [`write_good`] wrote.
+pub(crate) fn read_good(layout: &MlpLayout, from: &Snapshot) -> Result<LearnerState, MLError> {
+    let [adam_t] = get(from, GOOD_STEPS)?;
+    read_parts(layout, from, GOOD, adam_t)
+}
+
+fn write_parts(layout: &MlpLayout, state: &LearnerState, prefix: &str, to: &mut Snapshot) {
+    let parts =
+        [("online", &state.online), ("target", &state.target), ("adam_m", &state.m), ("adam_v", &state.v)];
+    for (part, values) in parts {
+        write_flat(layout, values, to, &format!("{prefix}{part}."));
+    }
+}
+
+fn read_parts(
+    layout: &MlpLayout,
+    from: &Snapshot,
+    prefix: &str,
+    adam_t: u64,
+) -> Result<LearnerState, MLError> {
+    let part = |part: &str| {
+        let values = read_flat(layout, from, &format!("{prefix}{part}."))?;
+        match values.iter().all(|v| v.is_finite()) {
+            true => Ok(values),
+            false => Err(unfit(format!("{prefix}{part} holds a value that is not finite"))),
+        }
+    };
+    Ok(LearnerState {
+        online: part("online")?,
+        target: part("target")?,
+        m: part("adam_m")?,
+        v: part("adam_v")?,
+        adam_t,
+    })
+}
+
+fn put(to: &mut Snapshot, name: &str, values: &[u64]) {
+    let array = Array { shape: vec![values.len()], data: ArrayData::U64(values.to_vec()) };
+    to.arrays.insert(name.into(), array);
+}
+
+fn get<const N: usize>(from: &Snapshot, name: &str) -> Result<[u64; N], MLError> {
+    let Some(Array { data: ArrayData::U64(values), .. }) = from.arrays.get(name) else {
+        return Err(unfit(format!("array {name} is missing or not u64")));
+    };
+    let count = values.len();
+    values.as_slice().try_into().map_err(|_| unfit(format!("array {name} has {count} values, expected {N}")))
 }

@@ -193,8 +193,8 @@ fn gradients_equal_candle_autograd() {
                 weights: &rows.weights,
             };
             let params = TdLossParams { head, double: true, huber_delta: 1.0, rows_total: 150 };
-            let (mut dq, mut td) = (vec![0.0; q.len()], vec![0.0; 150]);
-            td_loss(&params, &input, &mut dq, &mut td);
+            let (mut dq, mut losses, mut td) = (vec![0.0; q.len()], vec![0.0; 150], vec![0.0; 150]);
+            td_loss(&params, &input, &mut dq, &mut losses, &mut td);
 
             let wide = |v: &[f32], shape: (usize, usize)| {
                 Tensor::from_slice(v, shape, &Device::Cpu).unwrap().to_dtype(DType::F64).unwrap()

@@ -3,22 +3,20 @@
 //! A block touches nothing outside itself, so blocks run in parallel. They are as large as the number of threads
 //! allows, because every block reads all the weights once; no result depends on where a batch is cut.
 
-use foxhunt_ops::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
-use foxhunt_ops::td_loss::{TdLossInput, TdLossParams, TdLossSums, td_loss};
-
-use super::update::Batch;
+use super::Batch;
+use crate::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
+use crate::td_loss::{TdLossInput, TdLossParams, td_loss};
 
 /// Most rows of a block: its activations and one layer's weights fit the second-level cache of a core.
 const MAX_ROWS: usize = 128;
-/// Rows whose sums are kept together; blocks are whole numbers of them, so sums are the same however a batch is cut.
-const SUM_ROWS: usize = 16;
 
 /// Rows a block for a batch on the current thread pool.
 pub(super) fn block_rows(batch: usize) -> usize {
-    batch.div_ceil(rayon::current_num_threads()).next_multiple_of(SUM_ROWS).min(MAX_ROWS)
+    batch.div_ceil(rayon::current_num_threads()).next_multiple_of(16).min(MAX_ROWS)
 }
 
 /// Buffers and results of up to `capacity` rows.
+#[derive(Debug)]
 pub(super) struct Block {
     capacity: usize,
     rows: usize,
@@ -29,9 +27,8 @@ pub(super) struct Block {
     q_target: Vec<f32>,
     dq: Vec<f32>,
     deltas: Deltas,
+    losses: Vec<f32>,
     td: Vec<f32>,
-    /// One for each [`SUM_ROWS`] rows.
-    sums: Vec<TdLossSums>,
 }
 
 impl Block {
@@ -46,8 +43,8 @@ impl Block {
             q_target: vec![0.0; capacity * width],
             dq: vec![0.0; capacity * width],
             deltas: Deltas::new(layout, capacity),
+            losses: vec![0.0; capacity],
             td: vec![0.0; capacity],
-            sums: Vec::new(),
         }
     }
 
@@ -81,24 +78,20 @@ impl Block {
         forward(layout, online.0, online.1, online_rows, &mut self.acts);
         self.acts.q_values(layout, 0, &mut self.q[..online_rows * width]);
 
-        self.sums.clear();
-        for from in (0..rows).step_by(SUM_ROWS) {
-            let to = rows.min(from + SUM_ROWS);
-            let q_rows = from * width..to * width;
-            let of = first + from..first + to;
-            let q_next = if params.double { (rows + from) * width..(rows + to) * width } else { 0..0 };
-            let input = TdLossInput {
-                q: &self.q[q_rows.clone()],
-                q_next_online: &self.q[q_next],
-                q_next_target: &self.q_target[q_rows.clone()],
-                actions: &batch.actions[of.clone()],
-                rewards: &batch.rewards[of.clone()],
-                terminated: &batch.terminated[of.clone()],
-                discounts: &batch.discounts[of.clone()],
-                weights: &batch.weights[of],
-            };
-            self.sums.push(td_loss(params, &input, &mut self.dq[q_rows], &mut self.td[from..to]));
-        }
+        let of = first..first + rows;
+        let q_next = if params.double { rows * width..2 * rows * width } else { 0..0 };
+        let input = TdLossInput {
+            q: &self.q[..rows * width],
+            q_next_online: &self.q[q_next],
+            q_next_target: &self.q_target[..rows * width],
+            actions: &batch.actions[of.clone()],
+            rewards: &batch.rewards[of.clone()],
+            terminated: &batch.terminated[of.clone()],
+            discounts: &batch.discounts[of.clone()],
+            weights: &batch.weights[of],
+        };
+        let (dq, losses) = (&mut self.dq[..rows * width], &mut self.losses[..rows]);
+        td_loss(params, &input, dq, losses, &mut self.td[..rows]);
         self.deltas.set_q_gradient(layout, &self.dq[..rows * width]);
         backward(online.1, &self.acts, rows, &mut self.deltas);
     }
@@ -107,8 +100,8 @@ impl Block {
         &self.td[..self.rows]
     }
 
-    pub(super) fn sums(&self) -> &[TdLossSums] {
-        &self.sums
+    pub(super) fn losses(&self) -> &[f32] {
+        &self.losses[..self.rows]
     }
 
     pub(super) fn gradient_part(&self) -> GradientPart<'_> {

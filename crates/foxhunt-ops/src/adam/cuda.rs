@@ -1,0 +1,214 @@
+//! The launchers of `adam.cu`: the norm, and the end of an update.
+#![allow(unsafe_code)] // Launches; each names the signature it matches.
+
+use foxhunt_core::settings::{GuardSettings, LearnerSettings, TargetUpdate};
+use foxhunt_cuda::nvrtc::Program;
+use foxhunt_cuda::{COMMON_CUH, CudaError, DevicePtr, Kernel, Launch, Stream, shared_struct};
+
+use super::cpu::SQUARES;
+use super::{AdamParams, AdamScale};
+use crate::gpu_learner::memory::{Gradient, Parameters};
+use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
+use crate::gpu_learner::{CARVEOUT, Loader};
+use crate::guard::cuda::{FaultRing, FaultState, GUARD_CUH, GuardState, Record};
+use crate::learner::MAX_CLIP_NORM;
+use crate::tree_sum::TREE_SUM_CUH;
+
+const ADAM_CU: &str = include_str!("adam.cu");
+const THREADS: u32 = 256;
+
+shared_struct! {
+    /// A gradient, in segments or whole, and the sums of its squares.
+    pub(crate) struct SquaresArgs {
+        gradient: DevicePtr<f32>,
+        parts: DevicePtr<f32>,
+        sums: DevicePtr<f64>,
+        n: u64,
+        blocks: u64,
+        stride: u64,
+        segments: u32,
+        add: u32,
+    }
+}
+
+shared_struct! {
+    /// The end of an update.
+    pub(crate) struct ApplyArgs {
+        online: DevicePtr<f32>,
+        target: DevicePtr<f32>,
+        m: DevicePtr<f32>,
+        v: DevicePtr<f32>,
+        gradient: DevicePtr<f32>,
+        sums: DevicePtr<f64>,
+        state: DevicePtr<StepState>,
+        adam_t: DevicePtr<u64>,
+        gate: DevicePtr<u32>,
+        sums_of_epoch: DevicePtr<GuardState>,
+        faults: DevicePtr<FaultState>,
+        record: DevicePtr<u64>,
+        ring: DevicePtr<u64>,
+        n: u64,
+        blocks: u64,
+        clip_norm: f64,
+        copy_every: u64,
+        one_minus_beta1: f32,
+        beta2: f32,
+        one_minus_beta2: f32,
+        epsilon: f32,
+        tau: f32,
+        loss_threshold: f32,
+        polyak: u32,
+        ring_capacity: u32,
+    }
+}
+
+/// The program of the end of an update.
+#[must_use]
+pub fn program() -> Program {
+    let structs = [
+        GuardState::cuda_source(),
+        FaultState::cuda_source(),
+        StepState::cuda_source(),
+        SumArgs::cuda_source(),
+        SquaresArgs::cuda_source(),
+        ApplyArgs::cuda_source(),
+    ];
+    Program::new("adam.cu", ADAM_CU)
+        .header("common.cuh", COMMON_CUH)
+        .header("shared_structs.cuh", &format!("#pragma once\n{}", structs.concat()))
+        .header("tree_sum.cuh", TREE_SUM_CUH)
+        .header("guard.cuh", GUARD_CUH)
+        .header("step.cuh", STEP_CUH)
+}
+
+/// Blocks of 1,024 values.
+pub(crate) fn square_blocks(n: usize) -> usize {
+    n.div_ceil(SQUARES)
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct AdamKernels {
+    sum_squares: Kernel,
+    apply_update: Kernel,
+    processors: u32,
+}
+
+impl AdamKernels {
+    pub(crate) fn new(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
+        let module = loader.load(&program())?;
+        let (sum_squares, apply_update) = (module.kernel("sum_squares")?, module.kernel("apply_update")?);
+        for kernel in [&sum_squares, &apply_update] {
+            kernel.prefer_carveout(CARVEOUT)?;
+        }
+        Ok(Self { sum_squares, apply_update, processors })
+    }
+
+    pub(crate) fn all(&self) -> [&Kernel; 2] {
+        [&self.sum_squares, &self.apply_update]
+    }
+
+    /// Queues the sums of squares of the gradient; joins its segments first, onto what is there when `add`.
+    pub(crate) fn sum_squares(
+        &self,
+        stream: &Stream,
+        gradient: &Gradient,
+        add: bool,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let n = gradient.whole.len();
+        let blocks = square_blocks(n);
+        gradient.squares.holds(blocks)?;
+        let mut args = SquaresArgs {
+            gradient: gradient.whole.ptr(),
+            parts: DevicePtr::NULL,
+            sums: gradient.squares.ptr(),
+            n: n as u64,
+            blocks: blocks as u64,
+            stride: gradient.part_stride as u64,
+            segments: 0,
+            add: u32::from(add),
+        };
+        let grid = (blocks as u32).min(8 * self.processors.max(1));
+        let mut launch = Launch::new(&self.sum_squares, grid, THREADS).programmatic(programmatic);
+        if let Some(parts) = &gradient.parts {
+            args.parts = parts.ptr();
+            args.segments = gradient.splits as u32;
+            launch = launch.keep(parts);
+        }
+        let launch = launch.value(args).keep(&gradient.whole).keep(&gradient.squares);
+        // SAFETY: sum_squares(SquaresArgs). Values are tested against `n`, the gradient's length, and each of the parts holds
+        // as many; there is a sum for each block (checked above). All is kept.
+        unsafe { launch.launch(stream) }
+    }
+
+    /// Queues the end of an update.
+    #[allow(clippy::too_many_arguments)] // The parts of a learner, each with its own owner.
+    pub(crate) fn apply(
+        &self,
+        stream: &Stream,
+        settings: &LearnerSettings,
+        guard: &GuardSettings,
+        parameters: &Parameters,
+        gradient: &Gradient,
+        step: &StepBuffers,
+        record: &Record,
+        ring: &FaultRing,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let n = gradient.whole.len();
+        let blocks = square_blocks(n);
+        let adam = AdamParams {
+            beta1: settings.adam_beta1,
+            beta2: settings.adam_beta2,
+            epsilon: settings.adam_epsilon,
+        };
+        // The factors that do not depend on the step.
+        let scale = AdamScale::new(&adam, 1, 0.0, 1.0);
+        let (tau, copy_every) = match settings.target {
+            TargetUpdate::Polyak { tau } => (Some(tau as f32), 0),
+            TargetUpdate::Hard { every } => (None, every),
+        };
+        let args = ApplyArgs {
+            online: parameters.online.ptr(),
+            target: parameters.target.ptr(),
+            m: parameters.m.ptr(),
+            v: parameters.v.ptr(),
+            gradient: gradient.whole.ptr(),
+            sums: gradient.squares.ptr(),
+            state: step.state.ptr(),
+            adam_t: parameters.adam_t.ptr(),
+            gate: step.gate.ptr(),
+            sums_of_epoch: step.sums.ptr(),
+            faults: step.faults.ptr(),
+            record: record.0.ptr(),
+            ring: ring.words.ptr(),
+            n: n as u64,
+            blocks: blocks as u64,
+            clip_norm: settings.clip_norm.min(MAX_CLIP_NORM),
+            copy_every,
+            one_minus_beta1: scale.one_minus_beta1,
+            beta2: scale.beta2,
+            one_minus_beta2: scale.one_minus_beta2,
+            epsilon: scale.epsilon,
+            tau: tau.unwrap_or(0.0),
+            loss_threshold: guard.loss_threshold as f32,
+            polyak: u32::from(tau.is_some()),
+            ring_capacity: ring.capacity(),
+        };
+        for buffer in [&parameters.online, &parameters.target, &parameters.m, &parameters.v] {
+            buffer.holds(n)?;
+        }
+        let grid = (blocks as u32).min(4 * self.processors.max(1));
+        let launch = Launch::new(&self.apply_update, grid + 1, THREADS)
+            .programmatic(programmatic)
+            .value(args)
+            .keep(&gradient.whole)
+            .keep(&gradient.squares)
+            .keep_mapped(&record.0)
+            .keep_mapped(&ring.words);
+        // SAFETY: apply_update(ApplyArgs). Elements are tested against `n`, which all arrays hold (checked above); state,
+        // gate, sums and faults are single structs; record and ring have the lengths their owner gave them, the ring's
+        // capacity among the arguments. All is kept.
+        unsafe { step.keep(parameters.keep(launch)).launch(stream) }
+    }
+}

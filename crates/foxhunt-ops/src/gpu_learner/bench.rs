@@ -1,0 +1,223 @@
+//! Times whole updates inside captured graphs, by growing prefixes, and forward passes for acting.
+//!
+//! An update is a proportional sample of a full memory, learning, and the new priorities. A figure is device time of one
+//! of many in a graph, replayed and timed with events, median of the replays; a phase is the difference of two prefixes.
+//! It compares with nothing; peers are run beside it.
+
+use foxhunt_core::Head;
+use foxhunt_cuda::nvrtc::Cache;
+use foxhunt_cuda::{CudaError, DeviceBuffer, EventTimer, Stream};
+use serde::Serialize;
+
+use super::{GpuLearner, GpuLearnerConfig, GpuLearnerError};
+use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig};
+use crate::learner::LearnerState;
+use crate::mlp::MlpShape;
+use crate::ring::cuda::{DeviceBatch, DeviceRows};
+
+const REPLAYS: usize = 15;
+const UPDATES: usize = 20;
+
+/// What to time.
+#[derive(Clone, Debug)]
+pub struct BenchConfig {
+    /// The network.
+    pub shape: MlpShape,
+    /// Rows of the replay memory.
+    pub capacity: usize,
+    /// Batches of an update.
+    pub batches: Vec<usize>,
+    /// Rows of a forward pass for acting.
+    pub acting: Vec<usize>,
+}
+
+impl Default for BenchConfig {
+    fn default() -> Self {
+        let hidden = vec![256, 256];
+        Self {
+            shape: MlpShape { state_dim: 51, hidden, head: Head::Factored, dueling: true },
+            capacity: 1 << 20,
+            batches: vec![64, 256, 1024, 8192],
+            acting: vec![1024, 4096, 16_384, 65_536],
+        }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchRow {
+    /// Which work, for example `update` or `+ loss`.
+    pub op: String,
+    /// Rows of the batch.
+    pub rows: usize,
+    /// Whether launches overlap.
+    pub programmatic: bool,
+    /// Median microseconds; of a phase, the difference of two medians.
+    pub us: f64,
+    /// Quickest and slowest replay; of a phase, of its prefix.
+    pub us_range: [f64; 2],
+    /// Multiply-adds times two a second, 1e12, at the median; 0 where it makes none.
+    pub tflops: f64,
+}
+
+/// Times everything; `report` hears each figure as it comes.
+///
+/// # Errors
+/// Those of the operations; [`CudaError::Driver`] with the call `result check` when an update was skipped.
+pub fn run(
+    stream: &Stream,
+    config: &BenchConfig,
+    cache: Option<&Cache>,
+    report: &mut dyn FnMut(&BenchRow),
+) -> Result<Vec<BenchRow>, GpuLearnerError> {
+    let mut rows = Vec::new();
+    let mut add = |row: BenchRow| {
+        report(&row);
+        rows.push(row);
+    };
+    let mut replay = full_memory(stream, config)?;
+    for &batch in &config.batches {
+        for programmatic in [false, true] {
+            update(stream, config, cache, &mut replay, batch, programmatic, &mut add)?;
+        }
+    }
+    for &rows in &config.acting {
+        for programmatic in [false, true] {
+            acting(stream, config, cache, rows, programmatic, &mut add)?;
+        }
+    }
+    Ok(rows)
+}
+
+fn full_memory(stream: &Stream, config: &BenchConfig) -> Result<GpuPrioritizedReplay, GpuLearnerError> {
+    let state_dim = config.shape.state_dim;
+    let mut replay =
+        GpuPrioritizedReplay::new(stream, GpuReplayConfig::new(config.capacity, state_dim), None)?;
+    let piece = 1 << 14;
+    let mut rows = DeviceRows::zeros(stream, piece, state_dim)?;
+    for first in (0..config.capacity).step_by(piece) {
+        let value = |i: usize| (mix((first * state_dim + i) as u64) >> 40) as f32 / 8_388_608.0 - 1.0;
+        let states: Vec<f32> = (0..piece * state_dim).map(value).collect();
+        stream.upload(&mut rows.states, &states)?;
+        stream.upload(&mut rows.next_states, &states)?;
+        stream.upload(&mut rows.rewards, &states[..piece])?;
+        let actions: Vec<u32> = (0..piece as u32).map(|i| i % config.shape.head.n_actions() as u32).collect();
+        stream.upload(&mut rows.actions, &actions)?;
+        stream.upload(&mut rows.discounts, &vec![0.97; piece])?;
+        replay.insert(stream, &rows, piece)?;
+    }
+    stream.synchronise()?;
+    Ok(replay)
+}
+
+fn learner(
+    stream: &Stream,
+    config: &GpuLearnerConfig,
+    cache: Option<&Cache>,
+) -> Result<GpuLearner, GpuLearnerError> {
+    let mut learner = GpuLearner::new(stream, config, cache)?;
+    let (online, n) = (learner.layout().init(1), learner.layout().len());
+    let state = LearnerState { target: online.clone(), online, m: vec![0.0; n], v: vec![0.0; n], adam_t: 0 };
+    learner.upload_state(stream, &state)?;
+    Ok(learner)
+}
+
+/// Prefixes of an update: what has been queued when each ends.
+const PHASES: [&str; 6] = ["sample", "+ forward", "+ loss", "+ backward", "+ step", "+ priorities = update"];
+
+fn update(
+    stream: &Stream,
+    config: &BenchConfig,
+    cache: Option<&Cache>,
+    replay: &mut GpuPrioritizedReplay,
+    batch: usize,
+    programmatic: bool,
+    add: &mut dyn FnMut(BenchRow),
+) -> Result<(), GpuLearnerError> {
+    let mut of = GpuLearnerConfig::new(config.shape.clone());
+    of.learner.batch = batch;
+    of.programmatic = programmatic;
+    let mut learner = learner(stream, &of, cache)?;
+    replay.set_programmatic(programmatic);
+    let mut out = DeviceBatch::zeros(stream, batch, config.shape.state_dim)?;
+    let macs: usize = learner.layout().layers().iter().map(|l| l.n_in * l.n_out).sum();
+    let first = learner.layout().layers()[0];
+    let flop = 2.0 * batch as f64 * (5 * macs - first.n_in * first.n_out) as f64;
+    let mut before = 0.0;
+    for (phase, name) in PHASES.iter().enumerate() {
+        let times = time(stream, UPDATES, |s| {
+            replay.sample(s, &mut out)?;
+            learner.prefix(s, &out, phase)?;
+            if phase == 5 { replay.update(s, &learner.priorities(), batch) } else { Ok(()) }
+        })?;
+        let us = times[REPLAYS / 2];
+        let whole = phase == 5;
+        add(BenchRow {
+            op: (*name).to_owned(),
+            rows: batch,
+            programmatic,
+            us: if whole { us } else { us - before },
+            us_range: [times[0], times[REPLAYS - 1]],
+            tflops: if whole { flop / us / 1e6 } else { 0.0 },
+        });
+        before = us;
+    }
+    let (progress, sums) = learner.progress(stream)?;
+    if progress.counts.skipped > 0 || sums.updates == 0 || !sums.guard.loss.is_finite() {
+        let name = format!("{progress:?}, {sums:?}");
+        return Err(CudaError::Driver { call: "result check".to_owned(), name }.into());
+    }
+    Ok(())
+}
+
+fn acting(
+    stream: &Stream,
+    config: &BenchConfig,
+    cache: Option<&Cache>,
+    rows: usize,
+    programmatic: bool,
+    add: &mut dyn FnMut(BenchRow),
+) -> Result<(), GpuLearnerError> {
+    let mut of = GpuLearnerConfig::new(config.shape.clone());
+    of.learner.batch = 1;
+    of.acting_rows = rows;
+    of.programmatic = programmatic;
+    let mut learner = learner(stream, &of, cache)?;
+    let state_dim = config.shape.state_dim;
+    let values: Vec<f32> =
+        (0..rows * state_dim).map(|i| (mix(i as u64) >> 40) as f32 / 8_388_608.0 - 1.0).collect();
+    let states = stream.upload_new("states", &values)?;
+    let mut q: DeviceBuffer<f32> = stream.zeros("q", [rows, learner.layout().n_outputs()])?;
+    let times = time(stream, UPDATES, |s| learner.q_values(s, &states, rows, &mut q))?;
+    let macs: usize = learner.layout().layers().iter().map(|l| l.n_in * l.n_out).sum();
+    let us = times[REPLAYS / 2];
+    let tflops = 2.0 * (rows * macs) as f64 / us / 1e6;
+    let us_range = [times[0], times[REPLAYS - 1]];
+    add(BenchRow { op: "q_values".to_owned(), rows, programmatic, us, us_range, tflops });
+    Ok(())
+}
+
+/// Microseconds of each timed replay of a graph of `ops` operations, one operation each, sorted.
+fn time(
+    stream: &Stream,
+    ops: usize,
+    mut op: impl FnMut(&Stream) -> Result<(), GpuLearnerError>,
+) -> Result<Vec<f64>, GpuLearnerError> {
+    let mut graph = stream.capture(|s| (0..ops).try_for_each(|_| op(s)))?;
+    let mut timer = EventTimer::new(stream.device())?;
+    for _ in 0..3 {
+        graph.launch(stream)?;
+    }
+    let mut times = Vec::with_capacity(REPLAYS);
+    for _ in 0..REPLAYS {
+        times.push(timer.time(stream, || graph.launch(stream))? / ops as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times)
+}
+
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ x >> 32
+}

@@ -1,0 +1,439 @@
+//! Learning that never leaves the device: forward passes, loss, the way back, guard, Adam, target.
+//!
+//! The device twin of [`crate::learner`]: given the same state and batches, parameters, moments, TD errors, counts and
+//! faults equal those of [`crate::learner::CpuUpdate`] to the bit. An update is a short chain of kernels, one a step of
+//! the arithmetic:
+//!
+//! | launch | kernel | folder |
+//! |---|---|---|
+//! | one a layer, all three forward passes | `forward_layer` | `mlp/` |
+//! | loss, TD errors, head gradient | `td_loss` | `td_loss/` |
+//! | one a layer, from the head back: units before it and weight gradients together | `backward_layer` | `mlp/` |
+//! | squares of the gradient | `sum_squares` | `adam/` |
+//! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
+//!
+//! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
+//! which waits for nothing: [`GpuLearner::live`] and [`GpuLearner::drain_faults`] read pinned memory. The learner draws
+//! no rows, writes no priorities (it offers [`GpuLearner::priorities`] for that) and chooses no actions; what a run does
+//! about skipped updates is the host's policy.
+
+pub mod bench;
+mod chain;
+mod config;
+pub(crate) mod memory;
+pub(crate) mod state;
+
+pub use crate::guard::cuda::FaultDrain;
+pub use config::GpuLearnerConfig;
+
+use std::sync::Arc;
+
+use foxhunt_cuda::nvrtc::{self, Cache, Image, Program};
+use foxhunt_cuda::{CudaError, DeviceBuffer, KernelResources, Module, Stream};
+
+use self::config::FAULTS;
+use self::memory::{Activations, Gradient, Parameters, Passing};
+use self::state::StepBuffers;
+use crate::adam::cuda::AdamKernels;
+use crate::error::check_len;
+use crate::gpu_replay::GpuReplayError;
+use crate::guard::GuardWords;
+use crate::guard::cuda::{FaultRing, Record};
+use crate::learner::{EpochSums, LearnerCounts, LearnerState, Progress};
+use crate::mlp::MlpLayout;
+use crate::mlp::cuda::{Forward, Job, MlpKernels, stride};
+use crate::priority_tree::cuda::DeviceUpdate;
+use crate::ring::cuda::DeviceBatch;
+use crate::td_loss::cuda::{LossKernel, RowResults};
+
+/// The share of L1 that all kernels of the loop agree on; see [`crate::gpu_replay`].
+pub(crate) use crate::gpu_replay::CARVEOUT;
+
+/// What can go wrong in a learner on the device; the same as in a replay memory.
+pub type GpuLearnerError = GpuReplayError;
+
+/// Compiles and loads programs for the device of a stream.
+pub(crate) struct Loader<'a> {
+    stream: &'a Stream,
+    target: String,
+    cache: Option<&'a Cache>,
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) fn new(stream: &'a Stream, cache: Option<&'a Cache>) -> Self {
+        let target = nvrtc::target_of(stream.device().info().compute_capability);
+        Self { stream, target, cache }
+    }
+
+    pub(crate) fn compile(&self, program: &Program) -> Result<Image, CudaError> {
+        nvrtc::compile(program, &self.target, self.cache)
+    }
+
+    pub(crate) fn load_image(&self, image: &Image) -> Result<Arc<Module>, CudaError> {
+        Module::load(self.stream.device(), image)
+    }
+
+    pub(crate) fn load(&self, program: &Program) -> Result<Arc<Module>, CudaError> {
+        self.load_image(&self.compile(program)?)
+    }
+}
+
+/// Every program of the learner and of the guard by itself.
+#[must_use]
+pub fn programs() -> Vec<Program> {
+    let mut all = crate::mlp::cuda::programs();
+    all.extend([
+        crate::td_loss::cuda::program(),
+        crate::adam::cuda::program(),
+        crate::guard::cuda::program(),
+    ]);
+    all
+}
+
+/// The newest state of a learner, as the host sees it without waiting.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Live {
+    /// The guard's record of the newest update.
+    pub guard: GuardWords,
+    /// Counts behind that update.
+    pub progress: Progress,
+}
+
+/// Online and target network, optimiser and guard on the device.
+#[derive(Debug)]
+pub struct GpuLearner {
+    config: GpuLearnerConfig,
+    layout: MlpLayout,
+    mlp: MlpKernels,
+    loss: LossKernel,
+    adam: AdamKernels,
+    parameters: Parameters,
+    good: Option<Parameters>,
+    gradient: Gradient,
+    acts: Activations,
+    acting: Option<Passing>,
+    results: RowResults,
+    step: StepBuffers,
+    record: Record,
+    faults: FaultRing,
+}
+
+impl GpuLearner {
+    /// Compiles its kernels (or takes them from `cache`) and takes all its memory. Parameters start at 0: give it a state
+    /// with [`GpuLearner::upload_state`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for settings out of range; [`CudaError::OutOfMemory`] with bytes asked and free, before anything
+    /// is taken; [`CudaError::NoCompiler`].
+    pub fn new(
+        stream: &Stream,
+        config: &GpuLearnerConfig,
+        cache: Option<&Cache>,
+    ) -> Result<Self, GpuLearnerError> {
+        config.check()?;
+        let layout = MlpLayout::new(config.shape.clone());
+        let (bytes, (free, _)) = (config.bytes(), stream.device().memory()?);
+        if bytes > free {
+            return Err(CudaError::OutOfMemory { what: "the learner", bytes, free }.into());
+        }
+        let loader = Loader::new(stream, cache);
+        let processors = stream.device().info().multiprocessors;
+        let (n, acting) = (layout.len(), config.acting_rows);
+        Ok(Self {
+            mlp: MlpKernels::new(&loader, processors)?,
+            loss: LossKernel::new(&loader)?,
+            adam: AdamKernels::new(&loader, processors)?,
+            parameters: Parameters::zeros(stream, n)?,
+            good: memory::keeps_copy(config).then(|| Parameters::zeros(stream, n)).transpose()?,
+            gradient: Gradient::zeros(stream, &layout, config)?,
+            acts: Activations::zeros(stream, &layout, config)?,
+            acting: (acting > 0).then(|| Passing::zeros(stream, &layout, acting)).transpose()?,
+            results: memory::row_results(stream, config)?,
+            step: StepBuffers::zeros(stream)?,
+            record: Record::new(stream.device())?,
+            faults: FaultRing::new(stream.device(), FAULTS)?,
+            config: config.clone(),
+            layout,
+        })
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn config(&self) -> &GpuLearnerConfig {
+        &self.config
+    }
+
+    /// Where each parameter lies.
+    #[must_use]
+    pub fn layout(&self) -> &MlpLayout {
+        &self.layout
+    }
+
+    /// Turns overlapping launches on or off from here on; results stay the same.
+    pub fn set_programmatic(&mut self, on: bool) {
+        self.config.programmatic = on;
+    }
+
+    /// Queues Q-values of the online network for the first `rows` of `states`, f32 `[rows, state_dim]`, into `q`, f32
+    /// `[rows, n_outputs]`. A row's bits do not depend on the rows around it.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] for more rows than the configuration or a buffer has room for, and driver errors.
+    pub fn q_values(
+        &mut self,
+        stream: &Stream,
+        states: &DeviceBuffer<f32>,
+        rows: usize,
+        q: &mut DeviceBuffer<f32>,
+    ) -> Result<(), GpuLearnerError> {
+        if rows == 0 {
+            return Ok(());
+        }
+        let room = self.config.acting_rows;
+        let Some(pass) = self.acting.as_ref().filter(|_| rows <= room) else {
+            return Err(CudaError::Length { what: "rows to act on", got: rows, expected: room }.into());
+        };
+        let (layers, dueling) = (self.layout.layers(), self.layout.shape().dueling);
+        states.holds(rows * self.layout.shape().state_dim)?;
+        q.holds(rows * self.layout.n_outputs())?;
+        let programmatic = self.config.programmatic;
+        for (l, &layer) in layers.iter().enumerate() {
+            let is_head = l + 1 == layers.len();
+            let out = match is_head {
+                true if dueling => &pass.head,
+                true => &*q,
+                false => &pass.hidden[l % 2],
+            };
+            let (x, x_stride) = match l {
+                0 => (states, layer.n_in),
+                _ => (&pass.hidden[(l - 1) % 2], stride(layer.n_in)),
+            };
+            let out_stride = if is_head && !dueling { layer.n_out } else { stride(layer.n_out) };
+            let forward = Forward {
+                layer,
+                rows,
+                x_stride,
+                out_stride,
+                relu: !is_head,
+                first_layer: l == 0,
+                inspect: None,
+            };
+            let job = Job { x, parameters: &self.parameters.online, out };
+            self.mlp.forward(stream, &forward, &[job], programmatic)?;
+        }
+        if dueling {
+            self.mlp.q_from_head(stream, &self.layout, rows, &pass.head, q, programmatic)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the gradients of sub-batch number `sub`, 0 for the first; a [`GpuLearner::finish`] follows the last.
+    ///
+    /// # Errors
+    /// `Length` for a batch of another size or a `sub` past the accumulation, and driver errors.
+    pub fn accumulate(
+        &mut self,
+        stream: &Stream,
+        batch: &DeviceBatch,
+        sub: usize,
+    ) -> Result<(), GpuLearnerError> {
+        check_len("rows of a sub-batch", batch.len(), self.config.learner.batch)?;
+        let subs = self.config.learner.accumulation;
+        if sub >= subs {
+            let error = CudaError::Length { what: "sub-batches", got: sub + 1, expected: subs };
+            return Err(error.into());
+        }
+        self.forward(stream, batch)?;
+        self.loss(stream, batch, sub)?;
+        self.backward(stream, batch, sub)?;
+        if self.gradient.splits > 1 && sub + 1 < subs {
+            self.adam.sum_squares(stream, &self.gradient, sub > 0, self.config.programmatic)?;
+        }
+        Ok(())
+    }
+
+    /// Queues the end of an update: norm, guard, gate, and unless refused Adam and the target network.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn finish(&mut self, stream: &Stream) -> Result<(), GpuLearnerError> {
+        let programmatic = self.config.programmatic;
+        self.adam.sum_squares(stream, &self.gradient, self.config.learner.accumulation > 1, programmatic)?;
+        self.adam.apply(
+            stream,
+            &self.config.learner,
+            &self.config.guard,
+            &self.parameters,
+            &self.gradient,
+            &self.step,
+            &self.record,
+            &self.faults,
+            programmatic,
+        )?;
+        Ok(())
+    }
+
+    /// Queues a whole update from as many sub-batches as the configuration says.
+    ///
+    /// # Errors
+    /// As [`GpuLearner::accumulate`].
+    pub fn update(&mut self, stream: &Stream, batches: &[DeviceBatch]) -> Result<(), GpuLearnerError> {
+        check_len("sub-batches of an update", batches.len(), self.config.learner.accumulation)?;
+        for (sub, batch) in batches.iter().enumerate() {
+            self.accumulate(stream, batch, sub)?;
+        }
+        self.finish(stream)
+    }
+
+    /// What the replay memory's priorities are to be made from: TD errors, slots and generations of all rows of the last
+    /// update, and the gate that refuses them when it was skipped.
+    #[must_use]
+    pub fn priorities(&self) -> DeviceUpdate<'_> {
+        DeviceUpdate {
+            indices: &self.results.indices,
+            td_errors: &self.results.td,
+            generations: Some(&self.results.generations),
+            gate: Some(&self.step.gate),
+        }
+    }
+
+    /// |TD error| of the rows of the last update, f32 `[accumulation * batch]`, sub-batches one after the other.
+    #[must_use]
+    pub fn td_errors(&self) -> &DeviceBuffer<f32> {
+        &self.results.td
+    }
+
+    /// u32 `[1]`: not 0 when the last update was skipped.
+    #[must_use]
+    pub fn gate(&self) -> &DeviceBuffer<u32> {
+        &self.step.gate
+    }
+
+    /// The gradient of the last update before clipping, f32 `[layout.len()]`.
+    #[must_use]
+    pub fn gradient(&self) -> &DeviceBuffer<f32> {
+        &self.gradient.whole
+    }
+
+    /// The online network's flat parameters.
+    #[must_use]
+    pub fn online(&self) -> &DeviceBuffer<f32> {
+        &self.parameters.online
+    }
+
+    /// The newest record, `None` before the first update or restore. No driver call.
+    #[must_use]
+    pub fn live(&self) -> Option<Live> {
+        let (guard, words) = self.record.read()?;
+        Some(Live { guard, progress: Progress::from_words(words) })
+    }
+
+    /// Every fault published since the last call. No driver call.
+    pub fn drain_faults(&mut self) -> FaultDrain {
+        self.faults.drain()
+    }
+
+    /// Parameters, moments and counts, copied to the host.
+    ///
+    /// # Errors
+    /// Those of [`Stream::download`].
+    pub fn download_state(&self, stream: &Stream) -> Result<(LearnerState, LearnerCounts), GpuLearnerError> {
+        Ok((self.parameters.download(stream)?, self.step.download(stream)?.0.counts))
+    }
+
+    /// Takes up parameters and moments; counts stay.
+    ///
+    /// # Errors
+    /// `Length` for another layout, and those of [`Stream::upload`].
+    pub fn upload_state(&mut self, stream: &Stream, state: &LearnerState) -> Result<(), GpuLearnerError> {
+        self.parameters.upload(stream, state)
+    }
+
+    /// Whether there is something to roll back to.
+    #[must_use]
+    pub fn keeps_good_copy(&self) -> bool {
+        self.good.is_some()
+    }
+
+    /// What a rollback goes back to, copied to the host.
+    ///
+    /// # Errors
+    /// Those of [`Stream::download`].
+    pub fn download_good_copy(&self, stream: &Stream) -> Result<Option<LearnerState>, GpuLearnerError> {
+        Ok(self.good.as_ref().map(|good| good.download(stream)).transpose()?)
+    }
+
+    /// Sets what a rollback goes back to.
+    ///
+    /// # Errors
+    /// As [`GpuLearner::upload_state`], and [`CudaError::OutOfMemory`] for the first copy.
+    pub fn upload_good_copy(&mut self, stream: &Stream, state: &LearnerState) -> Result<(), GpuLearnerError> {
+        let n = self.layout.len();
+        let good = match &mut self.good {
+            Some(good) => good,
+            none => none.insert(Parameters::zeros(stream, n)?),
+        };
+        good.upload(stream, state)
+    }
+
+    /// Counts and the sums of the running epoch: one readback, at an epoch boundary.
+    ///
+    /// # Errors
+    /// Those of [`Stream::download`].
+    pub fn progress(&self, stream: &Stream) -> Result<(Progress, EpochSums), GpuLearnerError> {
+        Ok(self.step.download(stream)?)
+    }
+
+    /// Takes up counts and sums, for a restore or, with empty sums, for the next epoch. The last record is forgotten. Waits.
+    ///
+    /// # Errors
+    /// Those of [`Stream::upload`].
+    pub fn set_progress(
+        &mut self,
+        stream: &Stream,
+        progress: &Progress,
+        sums: &EpochSums,
+    ) -> Result<(), GpuLearnerError> {
+        self.step.upload(stream, progress, sums)?;
+        self.record.clear();
+        Ok(())
+    }
+
+    /// Queues a copy, on the device, of what a rollback goes back to. Its memory is taken at the first call, or from the
+    /// start under the rollback policy.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`], driver errors.
+    pub fn keep_good_copy(&mut self, stream: &Stream) -> Result<(), GpuLearnerError> {
+        let good = match &mut self.good {
+            Some(good) => good,
+            none => none.insert(Parameters::zeros(stream, self.layout.len())?),
+        };
+        Ok(good.copy_from(stream, &self.parameters)?)
+    }
+
+    /// Queues going back to the last good copy; counts stay. Without one it does nothing and says so.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn roll_back(&mut self, stream: &Stream) -> Result<bool, GpuLearnerError> {
+        let Some(good) = &self.good else { return Ok(false) };
+        self.parameters.copy_from(stream, good)?;
+        Ok(true)
+    }
+
+    /// What the kernels use, one line a kernel and tile.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn resources(&self) -> Result<Vec<(String, KernelResources)>, GpuLearnerError> {
+        let mut all = Vec::new();
+        for (name, kernel) in self.mlp.all() {
+            all.push((name, kernel.resources()?));
+        }
+        for kernel in [self.loss.kernel()].into_iter().chain(self.adam.all()) {
+            all.push((kernel.symbol().to_owned(), kernel.resources()?));
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,398 @@
+//! The launchers of the network's kernels. Kernels: `mlp.cu` over `tiles.cuh`, and `q_from_head.cu`.
+#![allow(unsafe_code)] // Launches; each names the signature it matches.
+
+use foxhunt_cuda::nvrtc::Program;
+use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
+use rayon::prelude::*;
+
+use super::tiles::{Product, TILES, Tile, best};
+use super::{Layer, MlpLayout, SEGMENT};
+use crate::gpu_learner::state::{STEP_CUH, StepState, SumArgs};
+use crate::gpu_learner::{CARVEOUT, Loader};
+use crate::ring::cuda::DeviceBatch;
+
+const MLP_CU: &str = include_str!("mlp.cu");
+const TILES_CUH: &str = include_str!("tiles.cuh");
+const Q_FROM_HEAD_CU: &str = include_str!("q_from_head.cu");
+/// Text of `q_from_head.cuh`.
+pub(crate) const Q_FROM_HEAD_CUH: &str = include_str!("q_from_head.cuh");
+
+/// Values a thread looks at for those that are not finite; in one go, as it waits for all of them together.
+const INSPECTED: usize = 16;
+
+shared_struct! {
+    /// Up to three forward products that share a shape.
+    pub(crate) struct ForwardArgs {
+        x: [DevicePtr<f32>; 3],
+        parameters: [DevicePtr<f32>; 3],
+        out: [DevicePtr<f32>; 3],
+        next_states: DevicePtr<f32>,
+        rewards: DevicePtr<f32>,
+        terminated: DevicePtr<f32>,
+        state: DevicePtr<StepState>,
+        rows: [u32; 3],
+        first_block: [u32; 3],
+        weight: u32,
+        bias: u32,
+        n_in: u32,
+        n_out: u32,
+        x_stride: u32,
+        out_stride: u32,
+        n_tiles: u32,
+        tiles: u32,
+        inspectors: u32,
+        relu: u32,
+        first_layer: u32,
+        pad: u32,
+    }
+}
+
+shared_struct! {
+    /// The way back through one layer.
+    pub(crate) struct BackwardArgs {
+        d: DevicePtr<f32>,
+        w: DevicePtr<f32>,
+        x: DevicePtr<f32>,
+        before: DevicePtr<f32>,
+        gradient: DevicePtr<f32>,
+        split_stride: u64,
+        weight: u32,
+        bias: u32,
+        rows: u32,
+        n_in: u32,
+        n_out: u32,
+        d_stride: u32,
+        x_stride: u32,
+        before_stride: u32,
+        segment: u32,
+        splits: u32,
+        add: u32,
+        n_tiles: u32,
+        weight_tiles: u32,
+        bias_tiles: u32,
+        before_tiles: u32,
+        pad: u32,
+    }
+}
+
+shared_struct! {
+    /// Dueling heads to Q-values.
+    pub(crate) struct HeadArgs {
+        head: DevicePtr<f32>,
+        q: DevicePtr<f32>,
+        start: [u32; 4],
+        len: [u32; 4],
+        rows: u32,
+        head_stride: u32,
+        n_outputs: u32,
+        n_branches: u32,
+    }
+}
+
+/// First outputs and lengths of the head's branches, in arrays of four.
+pub(crate) fn branches(layout: &MlpLayout) -> ([u32; 4], [u32; 4], u32) {
+    let (mut start, mut len, mut at) = ([0; 4], [0; 4], 0);
+    let branches = layout.shape().head.branches();
+    for (d, &n) in branches.iter().enumerate().take(4) {
+        (start[d], len[d]) = (at, n as u32);
+        at += n as u32;
+    }
+    (start, len, branches.len() as u32)
+}
+
+/// Values from row to row of a buffer of `cols` columns: rows begin at 16-byte boundaries.
+pub(crate) fn stride(cols: usize) -> usize {
+    cols.next_multiple_of(4)
+}
+
+/// The programs of the network, one a tile and one for heads.
+#[must_use]
+pub fn programs() -> Vec<Program> {
+    let structs = [
+        StepState::cuda_source(),
+        SumArgs::cuda_source(),
+        ForwardArgs::cuda_source(),
+        BackwardArgs::cuda_source(),
+        HeadArgs::cuda_source(),
+    ]
+    .concat();
+    let structs = format!("#pragma once\n{structs}");
+    let tiles = TILES.iter().map(|tile| {
+        Program::new("mlp.cu", MLP_CU)
+            .header("common.cuh", COMMON_CUH)
+            .header("shared_structs.cuh", &structs)
+            .header("tiles.cuh", TILES_CUH)
+            .header("step.cuh", STEP_CUH)
+            .define("TILE_M", tile.m)
+            .define("TILE_N", tile.n)
+            .define("THREAD_M", tile.thread[0])
+            .define("THREAD_N", tile.thread[1])
+            .define("SLAB", tile.slab)
+            .define("STAGES", tile.stages)
+            .define("SHARED_BYTES", tile.shared_bytes())
+    });
+    let head = Program::new("q_from_head.cu", Q_FROM_HEAD_CU)
+        .header("common.cuh", COMMON_CUH)
+        .header("shared_structs.cuh", &structs)
+        .header("q_from_head.cuh", Q_FROM_HEAD_CUH);
+    tiles.chain([head]).collect()
+}
+
+/// Handles of the network's kernels.
+#[derive(Clone, Debug)]
+pub(crate) struct MlpKernels {
+    tiles: Vec<[Kernel; 2]>,
+    q_from_head: Kernel,
+    processors: u32,
+}
+
+/// One forward product of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    /// f32 `[rows, x_stride]`.
+    pub(crate) x: &'a DeviceBuffer<f32>,
+    /// The flat parameters.
+    pub(crate) parameters: &'a DeviceBuffer<f32>,
+    /// f32 `[rows, out_stride]`.
+    pub(crate) out: &'a DeviceBuffer<f32>,
+}
+
+/// What a forward launch has in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Forward<'a> {
+    pub(crate) layer: Layer,
+    pub(crate) rows: usize,
+    pub(crate) x_stride: usize,
+    pub(crate) out_stride: usize,
+    pub(crate) relu: bool,
+    pub(crate) first_layer: bool,
+    /// A batch whose values are looked at for those that are not finite, and where they are counted.
+    pub(crate) inspect: Option<(&'a DeviceBatch, &'a DeviceBuffer<StepState>)>,
+}
+
+/// The way back through a layer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backward<'a> {
+    pub(crate) layer: Layer,
+    pub(crate) rows: usize,
+    /// Gradient of the layer's outputs, f32 `[rows, d_stride]`.
+    pub(crate) d: &'a DeviceBuffer<f32>,
+    pub(crate) d_stride: usize,
+    /// The layer's inputs, f32 `[rows, x_stride]`.
+    pub(crate) x: &'a DeviceBuffer<f32>,
+    pub(crate) x_stride: usize,
+    pub(crate) parameters: &'a DeviceBuffer<f32>,
+    /// Gradient of the units before, f32 `[rows, stride(n_in)]`; none for the first layer.
+    pub(crate) before: Option<&'a DeviceBuffer<f32>>,
+    /// Flat gradient, or one for each segment of rows.
+    pub(crate) gradient: &'a DeviceBuffer<f32>,
+    /// Gradients in it.
+    pub(crate) splits: usize,
+    /// Values from gradient to gradient.
+    pub(crate) split_stride: usize,
+    /// Whether to add to what is there.
+    pub(crate) add: bool,
+}
+
+impl MlpKernels {
+    pub(crate) fn new(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
+        let mut programs = programs();
+        let head = programs.pop().unwrap_or_default();
+        // Seconds each, on every core there is.
+        let images = programs.par_iter().map(|program| loader.compile(program)).collect::<Vec<_>>();
+        let mut tiles = Vec::new();
+        for (image, tile) in images.into_iter().zip(TILES) {
+            let module = loader.load_image(&image?)?;
+            let kernels = [module.kernel("forward_layer")?, module.kernel("backward_layer")?];
+            for kernel in &kernels {
+                kernel.prefer_carveout(CARVEOUT)?;
+                kernel.allow_shared(tile.shared_bytes())?;
+            }
+            tiles.push(kernels);
+        }
+        let q_from_head = loader.load(&head)?.kernel("q_from_head")?;
+        q_from_head.prefer_carveout(CARVEOUT)?;
+        Ok(Self { tiles, q_from_head, processors })
+    }
+
+    /// All kernels with the name of their tile, for resource reports.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (String, &Kernel)> {
+        self.tiles.iter().zip(TILES).flat_map(|(kernels, tile)| {
+            kernels.iter().map(move |k| (format!("{} {}x{}", k.symbol(), tile.m, tile.n), k))
+        })
+    }
+
+    /// Queues up to three forward products.
+    pub(crate) fn forward(
+        &self,
+        stream: &Stream,
+        f: &Forward<'_>,
+        jobs: &[Job<'_>],
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let Layer { n_in, n_out, weight, bias } = f.layer;
+        let work = [Product { times: jobs.len(), rows: f.rows, cols: n_out, k: n_in }];
+        let number = best(&work, self.processors);
+        let tile: Tile = TILES[number];
+        let [m_tiles, n_tiles] = tile.count(f.rows, n_out);
+        let tiles = m_tiles * n_tiles * jobs.len() as u32;
+        let pick = |get: fn(&Job<'_>) -> DevicePtr<f32>| {
+            std::array::from_fn(|i| jobs.get(i).map_or(DevicePtr::NULL, get))
+        };
+        let null = DevicePtr::NULL;
+        let (mut args_inspect, mut inspectors) = ([null; 3], 0);
+        let mut state = DevicePtr::NULL;
+        if let Some((batch, to)) = f.inspect {
+            args_inspect = [batch.next_states.ptr(), batch.rewards.ptr(), batch.terminated.ptr()];
+            state = to.ptr();
+            let a_block = INSPECTED * tile.threads() as usize;
+            inspectors = (2 * f.rows * n_in).div_ceil(a_block).min(8 * self.processors as usize) as u32;
+        }
+        let [next_states, rewards, terminated] = args_inspect;
+        let args = ForwardArgs {
+            x: pick(|job| job.x.ptr()),
+            parameters: pick(|job| job.parameters.ptr()),
+            out: pick(|job| job.out.ptr()),
+            next_states,
+            rewards,
+            terminated,
+            state,
+            rows: [f.rows as u32; 3],
+            first_block: std::array::from_fn(|i| {
+                if i < jobs.len() { i as u32 * m_tiles * n_tiles } else { u32::MAX }
+            }),
+            weight: weight as u32,
+            bias: bias as u32,
+            n_in: n_in as u32,
+            n_out: n_out as u32,
+            x_stride: f.x_stride as u32,
+            out_stride: f.out_stride as u32,
+            n_tiles,
+            tiles,
+            inspectors,
+            relu: u32::from(f.relu),
+            first_layer: u32::from(f.first_layer),
+            pad: 0,
+        };
+        let mut launch = Launch::new(&self.tiles[number][0], tiles + inspectors, tile.threads())
+            .shared(tile.shared_bytes())
+            .programmatic(programmatic)
+            .value(args);
+        for job in jobs {
+            job.x.holds(f.rows * f.x_stride)?;
+            job.out.holds(f.rows * f.out_stride)?;
+            launch = launch.keep(job.x).keep(job.parameters).keep(job.out);
+        }
+        if let Some((batch, to)) = f.inspect {
+            launch = batch.keep(launch).keep(to);
+        }
+        // SAFETY: forward_layer(ForwardArgs). Rows and columns are tested against the counts given, which the buffers
+        // hold (checked above; parameters and batch by their owner); all is kept.
+        unsafe { launch.launch(stream) }
+    }
+
+    /// Queues the way back through a layer; with `sums` one more block sums up the losses.
+    pub(crate) fn backward(
+        &self,
+        stream: &Stream,
+        b: &Backward<'_>,
+        sums: Option<SumArgs>,
+        keep_for_sums: &[&DeviceBuffer<f32>],
+        state: (&DeviceBuffer<StepState>, &DeviceBuffer<u64>),
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let Layer { n_in, n_out, weight, bias } = b.layer;
+        let weights = Product { times: b.splits, rows: n_out, cols: n_in, k: b.rows / b.splits };
+        let before = Product { times: 1, rows: b.rows, cols: n_in, k: n_out };
+        let work = if b.before.is_some() { &[weights, before][..] } else { &[weights] };
+        let number = best(work, self.processors);
+        let tile: Tile = TILES[number];
+        let [m_tiles, n_tiles] = tile.count(n_out, n_in);
+        let before_tiles = b.before.map_or(0, |_| tile.count(b.rows, n_in)[0] * n_tiles);
+        let args = BackwardArgs {
+            d: b.d.ptr(),
+            w: b.parameters.ptr().offset(weight),
+            x: b.x.ptr(),
+            before: b.before.map_or(DevicePtr::NULL, DeviceBuffer::ptr),
+            gradient: b.gradient.ptr(),
+            split_stride: b.split_stride as u64,
+            weight: weight as u32,
+            bias: bias as u32,
+            rows: b.rows as u32,
+            n_in: n_in as u32,
+            n_out: n_out as u32,
+            d_stride: b.d_stride as u32,
+            x_stride: b.x_stride as u32,
+            before_stride: stride(n_in) as u32,
+            segment: SEGMENT as u32,
+            splits: b.splits as u32,
+            add: u32::from(b.add),
+            n_tiles,
+            weight_tiles: m_tiles * n_tiles,
+            bias_tiles: m_tiles,
+            before_tiles,
+            pad: 0,
+        };
+        b.d.holds(b.rows * b.d_stride)?;
+        b.x.holds(b.rows * b.x_stride)?;
+        b.gradient.holds((b.splits - 1) * b.split_stride + bias + n_out)?;
+        let blocks = (args.weight_tiles + m_tiles) * args.splits + before_tiles + u32::from(sums.is_some());
+        let none: SumArgs = foxhunt_cuda::bytemuck::Zeroable::zeroed();
+        let mut launch = Launch::new(&self.tiles[number][1], blocks, tile.threads())
+            .shared(tile.shared_bytes())
+            .programmatic(programmatic)
+            .value(args)
+            .value(sums.unwrap_or(none))
+            .keep(b.d)
+            .keep(b.x)
+            .keep(b.parameters)
+            .keep(b.gradient)
+            .keep(state.0)
+            .keep(state.1);
+        if let Some(before) = b.before {
+            before.holds(b.rows * stride(n_in))?;
+            launch = launch.keep(before);
+        }
+        for buffer in keep_for_sums {
+            launch = launch.keep(*buffer);
+        }
+        // SAFETY: backward_layer(BackwardArgs, SumArgs). Rows, inputs and outputs are tested against the counts given, which
+        // the buffers hold (checked above); a split writes its own gradient; `sums` names rows that its owner made
+        // for this batch. All is kept.
+        unsafe { launch.launch(stream) }
+    }
+
+    /// Queues Q-values `[rows, n_outputs]` from dueling head outputs `[rows, stride]`.
+    pub(crate) fn q_from_head(
+        &self,
+        stream: &Stream,
+        layout: &MlpLayout,
+        rows: usize,
+        head: &DeviceBuffer<f32>,
+        q: &DeviceBuffer<f32>,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let (n_outputs, head_stride) = (layout.n_outputs(), stride(layout.head().n_out));
+        head.holds(rows * head_stride)?;
+        q.holds(rows * n_outputs)?;
+        let (start, len, n_branches) = branches(layout);
+        let args = HeadArgs {
+            head: head.ptr(),
+            q: q.ptr(),
+            start,
+            len,
+            rows: rows as u32,
+            head_stride: head_stride as u32,
+            n_outputs: n_outputs as u32,
+            n_branches,
+        };
+        let launch = Launch::new(&self.q_from_head, rows.div_ceil(8) as u32, 64)
+            .programmatic(programmatic)
+            .value(args)
+            .keep(head)
+            .keep(q);
+        // SAFETY: q_from_head(HeadArgs). Rows are tested against `rows`, which both buffers hold; heads have at most 46
+        // outputs, as its shared memory does. All is kept.
+        unsafe { launch.launch(stream) }
+    }
+}

@@ -1,0 +1,145 @@
+//! The launcher of `td_loss.cu`.
+#![allow(unsafe_code)] // A launch that names the signature it matches.
+
+use foxhunt_cuda::nvrtc::Program;
+use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
+
+use super::TdLossParams;
+use crate::gpu_learner::{CARVEOUT, Loader};
+use crate::mlp::MlpLayout;
+use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
+use crate::ring::cuda::DeviceBatch;
+
+const TD_LOSS_CU: &str = include_str!("td_loss.cu");
+
+shared_struct! {
+    /// Rows, head outputs and results, as the kernel takes them.
+    pub(crate) struct LossArgs {
+        heads: [DevicePtr<f32>; 3],
+        actions: DevicePtr<u32>,
+        rewards: DevicePtr<f32>,
+        terminated: DevicePtr<f32>,
+        discounts: DevicePtr<f32>,
+        weights: DevicePtr<f32>,
+        indices: DevicePtr<u32>,
+        generations: DevicePtr<u64>,
+        dhead: DevicePtr<f32>,
+        losses: DevicePtr<f32>,
+        td: DevicePtr<f32>,
+        indices_out: DevicePtr<u32>,
+        generations_out: DevicePtr<u64>,
+        start: [u32; 4],
+        len: [u32; 4],
+        rows: u32,
+        head_stride: u32,
+        n_outputs: u32,
+        n_branches: u32,
+        n_actions: u32,
+        dueling: u32,
+        double_dqn: u32,
+        pad: u32,
+        huber_delta: f32,
+        scale: f32,
+    }
+}
+
+/// The program of the loss.
+#[must_use]
+pub fn program() -> Program {
+    Program::new("td_loss.cu", TD_LOSS_CU)
+        .header("common.cuh", COMMON_CUH)
+        .header("shared_structs.cuh", &format!("#pragma once\n{}", LossArgs::cuda_source()))
+        .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
+}
+
+/// Where results of the rows of all sub-batches lie.
+#[derive(Debug)]
+pub(crate) struct RowResults {
+    /// f32 `[batch]`, weighted losses of the running sub-batch.
+    pub(crate) losses: DeviceBuffer<f32>,
+    /// f32 `[accumulation * batch]`.
+    pub(crate) td: DeviceBuffer<f32>,
+    /// u32, likewise.
+    pub(crate) indices: DeviceBuffer<u32>,
+    /// u64, likewise.
+    pub(crate) generations: DeviceBuffer<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct LossKernel(Kernel);
+
+impl LossKernel {
+    pub(crate) fn new(loader: &Loader<'_>) -> Result<Self, CudaError> {
+        let kernel = loader.load(&program())?.kernel("td_loss")?;
+        kernel.prefer_carveout(CARVEOUT)?;
+        Ok(Self(kernel))
+    }
+
+    pub(crate) fn kernel(&self) -> &Kernel {
+        &self.0
+    }
+
+    /// Queues the loss of one sub-batch, whose rows begin at `first` among those of the update.
+    #[allow(clippy::too_many_arguments)] // The parts of a learner, each with its own owner.
+    pub(crate) fn run(
+        &self,
+        stream: &Stream,
+        layout: &MlpLayout,
+        params: &TdLossParams,
+        heads: [&DeviceBuffer<f32>; 3],
+        batch: &DeviceBatch,
+        dhead: &DeviceBuffer<f32>,
+        results: &RowResults,
+        first: usize,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let (rows, head_stride) = (batch.len(), stride(layout.head().n_out));
+        for head in heads.iter().chain([&dhead]) {
+            head.holds(rows * head_stride)?;
+        }
+        results.losses.holds(rows)?;
+        results.td.holds(first + rows)?;
+        let (start, len, n_branches) = branches(layout);
+        let args = LossArgs {
+            heads: heads.map(DeviceBuffer::ptr),
+            actions: batch.actions.ptr(),
+            rewards: batch.rewards.ptr(),
+            terminated: batch.terminated.ptr(),
+            discounts: batch.discounts.ptr(),
+            weights: batch.weights.ptr(),
+            indices: batch.indices.ptr(),
+            generations: batch.generations.ptr(),
+            dhead: dhead.ptr(),
+            losses: results.losses.ptr(),
+            td: results.td.ptr().offset(first),
+            indices_out: results.indices.ptr().offset(first),
+            generations_out: results.generations.ptr().offset(first),
+            start,
+            len,
+            rows: rows as u32,
+            head_stride: head_stride as u32,
+            n_outputs: layout.n_outputs() as u32,
+            n_branches,
+            n_actions: params.head.n_actions() as u32,
+            dueling: u32::from(layout.shape().dueling),
+            double_dqn: u32::from(params.double),
+            pad: 0,
+            huber_delta: params.huber_delta,
+            scale: params.scale(),
+        };
+        let mut launch = Launch::new(&self.0, rows.div_ceil(8) as u32, 64)
+            .programmatic(programmatic)
+            .value(args)
+            .keep(dhead)
+            .keep(&results.losses)
+            .keep(&results.td)
+            .keep(&results.indices)
+            .keep(&results.generations);
+        for head in heads {
+            launch = launch.keep(head);
+        }
+        // SAFETY: td_loss(LossArgs). Rows are tested against `rows`, which batch, heads and results hold (the results are
+        // one length, made together); actions are tested against the head, whose outputs are at most 46. All is kept.
+        unsafe { batch.keep(launch).launch(stream) }
+    }
+}
