@@ -2,12 +2,18 @@
 //!
 //! A choice that differs from the wish is a notice, returned as data; the trainer tells its observers.
 
+use std::sync::{Arc, OnceLock};
+
 use foxhunt_core::Settings;
-use foxhunt_core::settings::Device;
+use foxhunt_core::settings::{Device as DeviceSetting, MemoryFallback};
+use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
+use foxhunt_cuda::{CudaError, Device};
 
 use crate::MLError;
 use crate::cpu_engine::CpuEngine;
+use crate::cuda_engine::{CudaEngine, CudaOptions};
 use crate::engine::Engine;
+use crate::memory_plan::{MemoryPlan, plan};
 use crate::trainer::Prepared;
 
 /// An engine, and why it is not the one asked for, if so.
@@ -18,20 +24,74 @@ pub struct BuiltEngine<'a> {
     pub notice: Option<String>,
 }
 
-/// Builds the engine for the training window of `prepared`.
+/// The first device, with the compiler that its kernels need. It stays open for the life of the process.
+///
+/// # Errors
+/// [`CudaError::NoDriver`], [`CudaError::NoDevice`], [`CudaError::NoCompiler`], [`CudaError::Driver`].
+pub fn open_device() -> Result<Arc<Device>, CudaError> {
+    static DEVICE: OnceLock<Arc<Device>> = OnceLock::new();
+    if let Some(device) = DEVICE.get() {
+        return Ok(Arc::clone(device));
+    }
+    let device = Device::open(0)?;
+    Nvrtc::get()?;
+    Ok(Arc::clone(DEVICE.get_or_init(|| device)))
+}
+
+/// The memory that a run over `n_bars` bars will take on the engine that would run it here.
+#[must_use]
+pub fn memory_plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
+    let host = plan(settings, n_bars);
+    if settings.run.device == DeviceSetting::Cpu {
+        return host;
+    }
+    let on_device = open_device()
+        .and_then(|device| device.memory())
+        .ok()
+        .and_then(|(free, _)| CudaEngine::memory(settings, n_bars, free).ok());
+    match on_device {
+        Some((parts, _)) => host.moved_to_device(parts),
+        None => host,
+    }
+}
+
+/// Builds the engine for the training window of `prepared`. With `run.device = "auto"` a machine without a usable
+/// device gets the CPU engine and a notice that says why.
 ///
 /// # Errors
 /// [`MLError::DeviceUnavailable`] when `run.device` is `cuda` and it cannot be had; and what the engine itself
-/// reports, such as [`MLError::HostMemory`] with the bytes that were missing.
+/// reports, such as [`MLError::HostMemory`] and [`MLError::GpuMemoryError`] with the bytes that were missing.
 pub fn build_engine(settings: &Settings, prepared: &Prepared) -> Result<BuiltEngine<'static>, MLError> {
-    let absent = "the CUDA engine is not part of this build";
-    let notice = match settings.run.device {
-        Device::Cpu => None,
-        Device::Auto => Some(format!("running on the CPU engine: {absent}")),
-        Device::Cuda => {
-            return Err(MLError::DeviceUnavailable { device: "cuda", reason: absent.to_owned() });
+    if settings.run.device == DeviceSetting::Cpu {
+        return cpu(settings, prepared, None);
+    }
+    let reason = match cuda(settings, prepared) {
+        Ok(built) => return Ok(built),
+        Err(error) if settings.run.device == DeviceSetting::Cuda => return Err(error),
+        Err(MLError::DeviceUnavailable { reason, .. }) => reason,
+        Err(error @ MLError::GpuMemoryError { .. })
+            if settings.replay.memory_fallback != MemoryFallback::Error =>
+        {
+            error.to_string()
         }
+        Err(error) => return Err(error),
     };
+    cpu(settings, prepared, Some(format!("running on the CPU engine: {reason}")))
+}
+
+fn cpu(
+    settings: &Settings,
+    prepared: &Prepared,
+    notice: Option<String>,
+) -> Result<BuiltEngine<'static>, MLError> {
     let engine = CpuEngine::new(settings, prepared.market.clone(), prepared.split.train.clone())?;
     Ok(BuiltEngine { engine: Box::new(engine), notice })
+}
+
+fn cuda(settings: &Settings, prepared: &Prepared) -> Result<BuiltEngine<'static>, MLError> {
+    let device = open_device()?;
+    let options = CudaOptions { cache: Cache::user(), ..CudaOptions::default() };
+    let (market, train) = (prepared.market.clone(), prepared.split.train.clone());
+    let built = CudaEngine::build(settings, market, train, &device, &options)?;
+    Ok(BuiltEngine { engine: Box::new(built.engine), notice: built.notice })
 }

@@ -27,6 +27,7 @@
 pub mod actions;
 pub mod checkpoint;
 pub mod cpu_engine;
+pub mod cuda_engine;
 pub mod engine;
 pub mod engine_choice;
 mod error;

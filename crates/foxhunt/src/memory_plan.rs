@@ -3,7 +3,7 @@
 //! The figures are worked out from the settings and the number of bars alone, so they can be shown without starting
 //! anything. Parts stay for the whole run. Phases come one after the other (features are computed, a checkpoint is
 //! copied, a policy is judged), so only the largest of them counts. The bars themselves are there already when a
-//! plan can be made. What a device holds is added by who chooses the device: [`MemoryPlan::on_device`].
+//! plan can be made. Who chooses a device says what it holds: [`MemoryPlan::moved_to_device`].
 
 use std::fmt;
 
@@ -29,6 +29,9 @@ const FEATURE_COLUMNS: u64 = 21;
 const BACKTEST_BAR: u64 = 8 + 8 + 1;
 /// Stack and allocator of a thread.
 const THREAD_BYTES: u64 = 8 << 20;
+
+const REPLAY: &str = "replay";
+const CHECKPOINT: &str = "checkpoint copy";
 
 /// One part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,14 +88,14 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
         part("market", times(bars, 24)),
         part("features", times(bars, 4 * N_MARKET_FEATURES as u64)),
         part("environments", times(envs, env)),
-        part("replay", replay),
+        part(REPLAY, replay),
         part("network", times(6, weights).saturating_add(times(2, packed)).saturating_add(good)),
         part("batches", times(times(batch, subs), row + 32)),
         part("activations", acting.saturating_add(updating)),
     ];
     let phases = vec![
         part("feature columns", times(bars, 8 * FEATURE_COLUMNS)),
-        part("checkpoint copy", stored.saturating_add(learner)),
+        part(CHECKPOINT, stored.saturating_add(learner)),
         // Agent and baselines stay, random policies run one a thread; a policy that trades at every bar is rare.
         part(
             "evaluation",
@@ -105,10 +108,23 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Adds memory of the device.
+    /// The plan of the same run on an engine that keeps `device` in device memory. The host holds the market, which it
+    /// evaluates on, and for the time of a checkpoint a copy of everything else.
     #[must_use]
-    pub fn on_device(mut self, name: &'static str, bytes: u64) -> Self {
-        self.device.push(part(name, bytes));
+    pub fn moved_to_device(mut self, device: Vec<MemoryPart>) -> Self {
+        let replay_moves = device.iter().any(|part| part.name == REPLAY);
+        let moves = |name: &str| match name {
+            REPLAY => replay_moves,
+            "environments" | "network" | "batches" | "activations" => true,
+            _ => false,
+        };
+        let moved = self.parts.iter().filter(|part| moves(part.name) && part.name != "activations");
+        let moved = moved.fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+        self.parts.retain(|part| !moves(part.name));
+        for phase in self.phases.iter_mut().filter(|phase| phase.name == CHECKPOINT) {
+            phase.bytes = phase.bytes.saturating_add(moved);
+        }
+        self.device = device;
         self
     }
 
@@ -295,14 +311,23 @@ mod tests {
         assert_eq!(plan(&settings, usize::MAX).host_bytes(), u64::MAX);
     }
 
+    /// What moves to the device leaves the host, but for the time of a checkpoint.
     #[test]
     fn a_device_has_a_sum_of_its_own() {
         let host = plan(&Settings::default(), 10_000);
-        let both = host.clone().on_device("replay", 448 << 20).on_device("graphs", 1 << 20);
-        assert_eq!((both.host_bytes(), both.device_bytes()), (host.host_bytes(), 449 << 20));
+        let device = || vec![part("learner", 1 << 20), part("replay", 448 << 20)];
+        let both = host.clone().moved_to_device(device());
+        assert_eq!(both.device_bytes(), 449 << 20);
         assert!(
-            both.to_string().ends_with("; on the device 449 MiB (replay 448 MiB, graphs 1024 KiB)"),
+            both.to_string().ends_with("; on the device 449 MiB (replay 448 MiB, learner 1024 KiB)"),
             "{both}"
         );
+        assert_eq!(both.parts.iter().map(|p| p.name).collect::<Vec<_>>(), ["program", "market", "features"]);
+        let moved = ["environments", "replay", "network", "batches"].map(|name| bytes(&host, name));
+        assert_eq!(bytes(&both, CHECKPOINT), bytes(&host, CHECKPOINT) + moved.iter().sum::<u64>());
+
+        let rows_stay = host.clone().moved_to_device(device()[..1].to_vec());
+        assert_eq!(bytes(&rows_stay, REPLAY), bytes(&host, REPLAY));
+        assert!(rows_stay.parts.iter().any(|p| p.name == REPLAY));
     }
 }

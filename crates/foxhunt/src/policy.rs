@@ -244,12 +244,7 @@ pub(crate) fn greedy(head: Head, q: &[f32], market: &Market, bar: usize) -> Resu
 }
 
 /// The factored action that an action as the replay stores it stands for at `bar`.
-pub(crate) fn complete(
-    head: Head,
-    action: u32,
-    market: &Market,
-    bar: usize,
-) -> Result<FactoredAction, MLError> {
+fn complete(head: Head, action: u32, market: &Market, bar: usize) -> Result<FactoredAction, MLError> {
     Ok(match head {
         Head::Exposure => market.route(bar, Exposure::from_index(action)?),
         Head::Factored | Head::Branching => FactoredAction::from_index(action)?,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use foxhunt::cpu_engine::CpuEngine;
-use foxhunt::engine::{ArrayData, Engine, EngineStatus, Snapshot};
+use foxhunt::engine::{ArrayData, Engine, EngineStatus, Snapshot, WorkTimes};
 use foxhunt::engine_choice::BuiltEngine;
 use foxhunt::evaluation::Backtest;
 use foxhunt::trainer::{EpochReport, StopSignal, TrainObserver, TrainOutcome, Warning};
@@ -75,6 +75,9 @@ impl Engine for Poisoner {
             }
         }
         Ok(())
+    }
+    fn take_work_times(&mut self) -> Result<WorkTimes, MLError> {
+        self.inner.take_work_times()
     }
     fn status(&self) -> EngineStatus {
         self.inner.status()

@@ -2,6 +2,7 @@
 // Helpers of tests fail like tests.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
+mod cuda;
 mod engine_state;
 mod faults;
 mod learns;

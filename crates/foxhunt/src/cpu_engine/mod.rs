@@ -5,12 +5,11 @@
 //! are worked on in blocks of fixed size, so the number of threads changes no bit; `run.threads` = 0 uses rayon's
 //! global pool (every core, or `RAYON_NUM_THREADS`), any other number a pool of its own.
 
-mod arrays;
 mod collector;
-mod progress;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use foxhunt_core::Settings;
 use foxhunt_core::record::EpochStats;
@@ -19,22 +18,20 @@ use foxhunt_market::{Market, STATE_DIM};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use self::collector::Collector;
-use self::progress::Progress;
 use crate::MLError;
-use crate::engine::{Engine, EngineStatus, Snapshot};
+use crate::engine::progress::Progress;
+use crate::engine::{Engine, EngineStatus, Snapshot, WorkTimes};
 use crate::evaluation::{Backtest, backtest};
-use crate::learner::{Batch, Learner, LearnerState};
+use crate::learner::{Batch, Learner, LearnerState, state};
 use crate::policy::{greedy, named};
 use crate::replay::{BatchBuffers, ReplayMemory};
 use crate::trainer::StopSignal;
-
-/// The last good copy in a snapshot carries this before its arrays.
-const GOOD: &str = "good.";
 
 /// An engine on this machine's processor cores.
 pub struct CpuEngine {
     pool: Option<ThreadPool>,
     core: Core,
+    times: WorkTimes,
 }
 
 /// Everything but the threads it runs on.
@@ -44,6 +41,8 @@ struct Core {
     replay: ReplayMemory,
     learner: Learner,
     progress: Progress,
+    /// f32 `[n_envs, n_outputs]`, the last decisions'.
+    q: Vec<f32>,
     /// Where a rollback goes; kept under that policy alone.
     good: Option<LearnerState>,
     /// One a sub-batch.
@@ -73,10 +72,11 @@ impl CpuEngine {
             good: rolls_back.then(|| learner.state()),
             learner,
             progress: Progress::default(),
+            q: Vec::new(),
             batches: (0..settings.learner.accumulation).map(|_| BatchBuffers::default()).collect(),
             indices: Vec::new(),
         };
-        Ok(Self { pool, core })
+        Ok(Self { pool, core, times: WorkTimes::default() })
     }
 
     /// Threads it works with.
@@ -86,7 +86,7 @@ impl CpuEngine {
     }
 
     fn on_pool<T: Send>(&mut self, work: impl FnOnce(&mut Core) -> T + Send) -> T {
-        let Self { pool, core } = self;
+        let Self { pool, core, .. } = self;
         match pool {
             Some(pool) => pool.install(|| work(core)),
             None => work(core),
@@ -96,9 +96,10 @@ impl CpuEngine {
 
 impl Core {
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
-        let Self { collector, replay, learner, progress, .. } = self;
+        let Self { collector, replay, learner, progress, q, .. } = self;
         for _ in 0..vector_steps {
-            collector.vector_step(|states, q| learner.network_mut().q_values(states, q), replay, progress)?;
+            collector.vector_step(q, |states, q| learner.network_mut().q_values(states, q), replay)?;
+            progress.status.env_steps = collector.env_steps();
         }
         Ok(())
     }
@@ -132,6 +133,8 @@ impl Core {
             indices.clear();
             batches.iter().for_each(|rows| indices.extend_from_slice(&rows.indices));
             replay.update_priorities(indices, report.td)?;
+        } else {
+            replay.note_skipped_update();
         }
         progress.updated(&report);
         progress.counted(&learner.counts());
@@ -151,7 +154,7 @@ impl Core {
 
     fn drain(&mut self) -> EpochStats {
         let Self { collector, replay, learner, progress, .. } = self;
-        progress.report(|stats| {
+        progress.report(collector.take_stats(), |stats| {
             stats.epsilon = collector.epsilon();
             stats.beta = replay.beta();
             stats.learning_rate = learner.learning_rate();
@@ -169,7 +172,7 @@ impl Core {
         let head = self.settings.network.head;
         let mut q = vec![0.0; head.n_outputs()];
         let network = self.learner.network_mut();
-        backtest(market, window, &self.collector.params, stop, &mut |state, bar| {
+        backtest(market, window, self.collector.params(), stop, &mut |state, bar| {
             network.q_values(state, &mut q)?;
             greedy(head, &q, market, bar)
         })
@@ -181,14 +184,7 @@ impl Core {
         self.collector.save(&mut snapshot);
         self.progress.save(&mut snapshot);
         if let Some(good) = &self.good {
-            let layout = self.learner.network().layout();
-            for (part, values) in
-                [("online", &good.online), ("target", &good.target), ("adam_m", &good.m), ("adam_v", &good.v)]
-            {
-                let arrays = named(layout, values).arrays.into_iter();
-                snapshot.arrays.extend(arrays.map(|(name, array)| (format!("{GOOD}{part}.{name}"), array)));
-            }
-            arrays::put_u64(&mut snapshot, &format!("{GOOD}adam_t"), vec![good.adam_t]);
+            state::write_good(self.learner.network().layout(), good, &mut snapshot);
         }
         snapshot
     }
@@ -198,7 +194,7 @@ impl Core {
         let loaded = self.collector.load(snapshot)?;
         let progress = Progress::load(snapshot)?;
         let good = match &self.good {
-            Some(_) => Some(self.load_good(snapshot)?),
+            Some(_) => Some(state::read_good(self.learner.network().layout(), snapshot)?),
             None => None,
         };
         let mut learner = Learner::new(&self.settings, STATE_DIM);
@@ -210,26 +206,6 @@ impl Core {
         self.good = good;
         Ok(())
     }
-
-    fn load_good(&self, snapshot: &Snapshot) -> Result<LearnerState, MLError> {
-        let part = |part: &str| {
-            let prefix = format!("{GOOD}{part}.");
-            let arrays = snapshot
-                .arrays
-                .iter()
-                .filter_map(|(name, array)| Some((name.strip_prefix(&prefix)?.to_owned(), array.clone())));
-            let arrays = Snapshot { arrays: arrays.collect() };
-            crate::policy::flat(self.learner.network().layout(), &arrays)
-                .map_err(|reason| arrays::misfit(format!("{prefix}: {reason}")))
-        };
-        Ok(LearnerState {
-            online: part("online")?,
-            target: part("target")?,
-            m: part("adam_m")?,
-            v: part("adam_v")?,
-            adam_t: arrays::get_u64(snapshot, &format!("{GOOD}adam_t"), Some(1))?[0],
-        })
-    }
 }
 
 impl Engine for CpuEngine {
@@ -238,11 +214,21 @@ impl Engine for CpuEngine {
     }
 
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
-        self.on_pool(|core| core.collect(vector_steps))
+        let start = Instant::now();
+        let result = self.on_pool(|core| core.collect(vector_steps));
+        self.times.collecting += start.elapsed();
+        result
     }
 
     fn update(&mut self, updates: u32) -> Result<(), MLError> {
-        self.on_pool(|core| core.update(updates))
+        let start = Instant::now();
+        let result = self.on_pool(|core| core.update(updates));
+        self.times.updating += start.elapsed();
+        result
+    }
+
+    fn take_work_times(&mut self) -> Result<WorkTimes, MLError> {
+        Ok(std::mem::take(&mut self.times))
     }
 
     fn status(&self) -> EngineStatus {

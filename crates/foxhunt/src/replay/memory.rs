@@ -80,11 +80,7 @@ impl ReplayMemory {
             ring,
             tree,
             rank,
-            beta: LinearSchedule {
-                start: settings.beta_start,
-                end: settings.beta_max,
-                steps: settings.beta_annealing_steps as u64,
-            },
+            beta: beta_schedule(settings),
             alpha: params.alpha,
             resort_every: settings.resort_every,
             seed,
@@ -259,6 +255,14 @@ impl ReplayMemory {
         Ok(report)
     }
 
+    /// Takes note of an update whose priorities were not written, because it was not applied: it counts towards the
+    /// next rank order all the same, since a device learns too late that it was not.
+    pub(crate) fn note_skipped_update(&mut self) {
+        if let Some(rank) = &mut self.rank {
+            rank.note_update();
+        }
+    }
+
     /// As [`ReplayMemory::update_priorities`], for TD errors that come late: an entry whose slot no longer holds
     /// the row that was drawn (its generation moved on) is left out and counted as stale.
     ///
@@ -291,5 +295,14 @@ impl ReplayMemory {
         let report = report?;
         self.stale_updates += stale as u64;
         Ok(UpdateReport { stale, ..report })
+    }
+}
+
+/// The power of the importance weights by sample.
+pub(crate) fn beta_schedule(settings: &ReplaySettings) -> LinearSchedule {
+    LinearSchedule {
+        start: settings.beta_start,
+        end: settings.beta_max,
+        steps: settings.beta_annealing_steps as u64,
     }
 }

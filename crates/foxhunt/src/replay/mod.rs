@@ -15,6 +15,7 @@
 //! has the same structure over raw device buffers.
 
 mod buffer_type;
+mod device;
 mod gpu_buffer;
 mod memory;
 mod snapshot;
@@ -27,6 +28,7 @@ pub use buffer_type::{BatchSample, Experience, ReplayBufferType};
 pub use foxhunt_ops::priority_tree::UpdateReport;
 pub use foxhunt_ops::ring::{BatchBuffers, InsertReport, Rows};
 pub use gpu_buffer::{GpuBatch, GpuReplayBuffer, GpuReplayBufferConfig};
+pub(crate) use memory::beta_schedule;
 pub use memory::{ReplayCounters, ReplayMemory};
 pub use snapshot::RestoreReport;
 
@@ -46,6 +48,12 @@ impl From<GpuReplayError> for MLError {
                 Self::DeviceUnavailable { device: "cuda", reason: error.to_string() }
             }
         }
+    }
+}
+
+impl From<CudaError> for MLError {
+    fn from(error: CudaError) -> Self {
+        GpuReplayError::from(error).into()
     }
 }
 

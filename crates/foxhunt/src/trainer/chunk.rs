@@ -1,7 +1,7 @@
 //! How much is done between two looks at the stop signal and the guard.
 //!
 //! Chunks are sized by an estimate of their work, so that a large network answers as soon as a small one. They are a
-//! function of the settings alone, never of the clock or the number of threads: where they end is where a rollback
+//! function of settings and engine alone, never of the clock or the number of threads: where they end is where a rollback
 //! begins, and a resumed run must cut itself in the same places.
 
 use foxhunt_core::Settings;
@@ -27,10 +27,12 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    pub(super) fn of(settings: &Settings) -> Self {
+    /// For an engine that takes `scale` times the work at once ([`Engine::chunk_scale`](crate::engine::Engine)).
+    pub(super) fn of(settings: &Settings, scale: u32) -> Self {
         let weights = network_layout(settings).len() as u64;
         let rows = settings.learner.batch as u64 * settings.learner.accumulation as u64;
-        let calls = |work: u64| (CHUNK_WORK / work.max(1)).clamp(1, MOST) as u32;
+        let scale = u64::from(scale);
+        let calls = |work: u64| (CHUNK_WORK * scale / work.max(1)).clamp(1, MOST * scale) as u32;
         Self {
             vector_steps: calls((settings.env.n_envs as u64).saturating_mul(weights + ENV_STEP_WORK)),
             updates: calls(rows.saturating_mul(weights).saturating_mul(PASSES)),
@@ -45,14 +47,15 @@ mod tests {
     #[test]
     fn chunks_shrink_with_the_work() {
         let mut settings = Settings::default();
-        assert_eq!(Chunks::of(&settings), Chunks { vector_steps: 16, updates: 16 });
+        assert_eq!(Chunks::of(&settings, 1), Chunks { vector_steps: 16, updates: 16 });
         settings.learner.batch = 1024;
-        let Chunks { updates, vector_steps } = Chunks::of(&settings);
+        let Chunks { updates, vector_steps } = Chunks::of(&settings, 1);
         assert!((1..4).contains(&updates) && vector_steps == 16, "{updates}");
         settings.learner.accumulation = 1024;
         settings.env.n_envs = 65_536;
-        assert_eq!(Chunks::of(&settings), Chunks { vector_steps: 1, updates: 1 });
+        assert_eq!(Chunks::of(&settings, 1), Chunks { vector_steps: 1, updates: 1 });
+        assert_eq!(Chunks::of(&Settings::default(), 64), Chunks { vector_steps: 1024, updates: 1024 });
         settings.run.threads = 7;
-        assert_eq!(Chunks::of(&settings), Chunks { vector_steps: 1, updates: 1 });
+        assert_eq!(Chunks::of(&settings, 1), Chunks { vector_steps: 1, updates: 1 });
     }
 }

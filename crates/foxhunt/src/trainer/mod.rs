@@ -71,8 +71,6 @@ pub struct Trainer<'a> {
 /// Wall-clock time and work of the current epoch in this process.
 struct Clock {
     start: Instant,
-    collecting: Duration,
-    updating: Duration,
     vector_steps: u64,
     updates: u64,
     rollbacks: u64,
@@ -80,14 +78,7 @@ struct Clock {
 
 impl Clock {
     fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            collecting: Duration::ZERO,
-            updating: Duration::ZERO,
-            vector_steps: 0,
-            updates: 0,
-            rollbacks: 0,
-        }
+        Self { start: Instant::now(), vector_steps: 0, updates: 0, rollbacks: 0 }
     }
 
     fn next_epoch(&mut self) {
@@ -196,9 +187,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn collect_chunk(&mut self, chunk: u32) -> Result<(), MLError> {
-        let start = Instant::now();
         self.engine.collect(chunk)?;
-        self.clock.collecting += start.elapsed();
         self.clock.vector_steps += u64::from(chunk);
         Ok(())
     }
@@ -211,9 +200,7 @@ impl<'a> Trainer<'a> {
             }
             let left = self.settings.training.updates_per_epoch - self.state.updated;
             let chunk = left.min(self.chunks.updates);
-            let start = Instant::now();
             self.engine.update(chunk)?;
-            self.clock.updating += start.elapsed();
             self.clock.updates += u64::from(chunk);
             self.state.updated += chunk;
             self.answer_guard()?;
@@ -224,6 +211,7 @@ impl<'a> Trainer<'a> {
     /// The one readback of an epoch, and what follows from it.
     fn close_epoch(&mut self) -> Result<(), MLError> {
         let stats = self.engine.drain()?;
+        let worked = self.engine.take_work_times()?;
         self.answer_guard()?;
         self.state.epoch += 1;
         self.state.validating = true;
@@ -236,8 +224,8 @@ impl<'a> Trainer<'a> {
             epoch: self.state.epoch,
             epochs: self.settings.training.epochs,
             wall_s: self.clock.start.elapsed().as_secs_f64(),
-            env_steps_per_s: rate(env_steps, self.clock.collecting),
-            updates_per_s: rate(self.clock.updates, self.clock.updating),
+            env_steps_per_s: rate(env_steps, worked.collecting),
+            updates_per_s: rate(self.clock.updates, worked.updating),
             rollbacks: self.clock.rollbacks,
             stats,
         };

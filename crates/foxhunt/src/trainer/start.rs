@@ -13,8 +13,7 @@ use super::{
 };
 use crate::MLError;
 use crate::checkpoint::{CheckpointStore, LoadOutcome};
-use crate::engine_choice::{BuiltEngine, build_engine};
-use crate::memory_plan::plan;
+use crate::engine_choice::{BuiltEngine, build_engine, memory_plan};
 use crate::run_folder::RunFolder;
 
 /// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
@@ -41,7 +40,7 @@ impl<'a> Trainer<'a> {
         build: &EngineBuilder<'_, 'a>,
     ) -> Result<Self, MLError> {
         settings.validate()?;
-        plan(settings, bars.len()).check()?;
+        memory_plan(settings, bars.len()).check()?;
         let prepared = Prepared::fit(bars, settings)?;
         let built = build(settings, &prepared)?;
         let run = RunFolder::create(settings)?;
@@ -76,7 +75,7 @@ impl<'a> Trainer<'a> {
         }
         // Before the checkpoint is read, which is the first large piece of memory that is taken.
         if let Ok(text) = std::fs::read_to_string(run.paths().settings()) {
-            plan(&Settings::from_toml(&text)?, bars.len()).check()?;
+            memory_plan(&Settings::from_toml(&text)?, bars.len()).check()?;
         }
         let LoadOutcome { mut checkpoint, skipped } = store.load_newest()?;
         let manifest = checkpoint.manifest;
@@ -122,7 +121,7 @@ impl<'a> Trainer<'a> {
         let metrics = MetricsWriter::open(&run.paths().metrics(), state.epoch)?;
         let fallback = built.notice.map(|reason| Warning::EngineFallback { reason });
         Ok(Self {
-            chunks: Chunks::of(&settings),
+            chunks: Chunks::of(&settings, built.engine.chunk_scale()),
             settings,
             prepared,
             engine: built.engine,

@@ -10,7 +10,7 @@ use foxhunt_core::record::EpochStats;
 use foxhunt_market::Market;
 
 use crate::MLError;
-use crate::engine::{Array, ArrayData, Engine, EngineStatus, Snapshot};
+use crate::engine::{Array, ArrayData, Engine, EngineStatus, Snapshot, WorkTimes};
 use crate::engine_choice::BuiltEngine;
 use crate::evaluation::{Backtest, Costs, OrderCounts};
 use crate::policy::{named, network_layout};
@@ -85,6 +85,9 @@ impl Engine for Toy {
             }
         }
         Ok(())
+    }
+    fn take_work_times(&mut self) -> Result<WorkTimes, MLError> {
+        Ok(WorkTimes::default())
     }
     fn status(&self) -> EngineStatus {
         self.status

@@ -5,8 +5,13 @@
 //! none of what the engine holds. The calls are coarse on purpose: a GPU engine answers each with a few graph
 //! launches and no readback, a CPU engine with a loop. Nothing here names a tensor library.
 
+pub(crate) mod arrays;
+pub(crate) mod collect_arrays;
+pub(crate) mod progress;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use foxhunt_core::record::EpochStats;
 use foxhunt_market::Market;
@@ -34,6 +39,18 @@ pub trait Engine {
     /// # Errors
     /// [`MLError::NotEnoughData`] when the replay memory cannot fill a batch, and any [`MLError`] of the device.
     fn update(&mut self, updates: u32) -> Result<(), MLError>;
+
+    /// How long it worked since the last call, for rates; told right after [`Engine::drain`].
+    ///
+    /// # Errors
+    /// Any [`MLError`] of the device.
+    fn take_work_times(&mut self) -> Result<WorkTimes, MLError>;
+
+    /// How much more than of the CPU engine to ask for at once: an engine that answers before the work is done gains
+    /// from long chunks.
+    fn chunk_scale(&self) -> u32 {
+        1
+    }
 
     /// Counts that can be had at any time without waiting for the device; they may lag behind it.
     fn status(&self) -> EngineStatus;
@@ -85,6 +102,15 @@ pub trait Engine {
     /// # Errors
     /// Any [`MLError`] of the device.
     fn parameters(&mut self) -> Result<Snapshot, MLError>;
+}
+
+/// Time an engine worked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkTimes {
+    /// On vector steps.
+    pub collecting: Duration,
+    /// On updates.
+    pub updating: Duration,
 }
 
 /// What an engine can tell without stopping its device: the guard's pinned words.

@@ -2,24 +2,26 @@
 
 use std::path::PathBuf;
 
+use foxhunt_core::record::{Fault, FaultKind};
+
 use crate::MLError;
 use crate::engine::{Array, ArrayData, Snapshot};
 
 /// The error of a snapshot that does not fit this engine.
-pub(super) fn misfit(reason: String) -> MLError {
+pub(crate) fn misfit(reason: String) -> MLError {
     MLError::Checkpoint { path: PathBuf::from("engine"), reason }
 }
 
 macro_rules! typed {
     ($put:ident, $get:ident, $variant:ident, $type:ty) => {
         /// Adds an array of one dimension.
-        pub(super) fn $put(snapshot: &mut Snapshot, name: &str, values: Vec<$type>) {
+        pub(crate) fn $put(snapshot: &mut Snapshot, name: &str, values: Vec<$type>) {
             let array = Array { shape: vec![values.len()], data: ArrayData::$variant(values) };
             snapshot.arrays.insert(name.to_owned(), array);
         }
 
         /// The array of that name, if it has that type, and that length where one is given.
-        pub(super) fn $get<'a>(
+        pub(crate) fn $get<'a>(
             snapshot: &'a Snapshot,
             name: &str,
             len: Option<usize>,
@@ -41,3 +43,27 @@ typed!(put_f32, get_f32, F32, f32);
 typed!(put_f64, get_f64, F64, f64);
 typed!(put_u32, get_u32, U32, u32);
 typed!(put_u64, get_u64, U64, u64);
+
+/// Faults as three words each.
+pub(crate) fn fault_words(faults: &[Fault]) -> Vec<u64> {
+    faults.iter().flat_map(|f| [f.step, u64::from(f.kind as u32), u64::from(f.count)]).collect()
+}
+
+/// The faults that an array of [`fault_words`] holds.
+pub(crate) fn faults_of(snapshot: &Snapshot, name: &str) -> Result<Vec<Fault>, MLError> {
+    let fault = |words: &[u64]| match *words {
+        [step, kind, count] => match (fault_kind(kind), u32::try_from(count)) {
+            (Some(kind), Ok(count)) => Ok(Fault { step, kind, count }),
+            _ => Err(misfit(format!("{name} has a fault of kind {kind}, {count} times"))),
+        },
+        _ => Err(misfit(format!("{name} is cut off"))),
+    };
+    get_u64(snapshot, name, None)?.chunks(3).map(fault).collect()
+}
+
+fn fault_kind(word: u64) -> Option<FaultKind> {
+    use FaultKind::{NonFiniteGradNorm, NonFiniteLoss, NonFiniteReward, NonFiniteState, NonFiniteTdError};
+    [NonFiniteLoss, NonFiniteGradNorm, NonFiniteTdError, NonFiniteReward, NonFiniteState]
+        .into_iter()
+        .find(|kind| u64::from(*kind as u32) == word)
+}

@@ -1,0 +1,371 @@
+//! The CUDA engine against the CPU engine: the same bits, whatever the settings; and no waiting between two reports.
+//!
+//! Without a device these tests print SKIP; with `FOXHUNT_REQUIRE_GPU=1` a missing device fails them.
+#![allow(clippy::print_stderr)]
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foxhunt::cpu_engine::CpuEngine;
+use foxhunt::cuda_engine::{CudaEngine, CudaOptions};
+use foxhunt::engine::{ArrayData, Engine};
+use foxhunt::trainer::Prepared;
+use foxhunt::{MLError, Policy, Settings, Trainer};
+use foxhunt_core::settings::{MemoryFallback, NanPolicy, ReplayKind, TargetUpdate};
+use foxhunt_core::{Head, LinearSchedule};
+use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
+use foxhunt_cuda::{Device, driver_calls};
+
+use crate::support::{assert_same_bits, bars, newest, tiny};
+
+/// One test at a time: driver calls are counted for the whole process.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The device, or the word that there is none.
+fn device() -> Option<(MutexGuard<'static, ()>, Arc<Device>)> {
+    match Nvrtc::get().and_then(|_| Device::open(0)) {
+        Ok(device) => Some((TURN.lock().unwrap_or_else(PoisonError::into_inner), device)),
+        Err(error) => {
+            assert!(std::env::var_os("FOXHUNT_REQUIRE_GPU").is_none_or(|v| v != "1"), "{error}");
+            eprintln!("SKIP: {error}");
+            None
+        }
+    }
+}
+
+fn options() -> CudaOptions {
+    CudaOptions { cache: Cache::user(), ..CudaOptions::default() }
+}
+
+fn settings() -> Settings {
+    tiny("unused".as_ref())
+}
+
+fn cpu(settings: &Settings) -> CpuEngine {
+    let Prepared { market, split, .. } = Prepared::fit(bars(1), settings).unwrap();
+    CpuEngine::new(settings, market, split.train).unwrap()
+}
+
+fn cuda(settings: &Settings, device: &Arc<Device>, options: &CudaOptions) -> (CudaEngine, Option<String>) {
+    let Prepared { market, split, .. } = Prepared::fit(bars(1), settings).unwrap();
+    let built = CudaEngine::build(settings, market, split.train, device, options).unwrap();
+    (built.engine, built.notice)
+}
+
+/// Some epochs of uneven chunks: everything that can be told is the same to the bit at every report.
+fn same_work(settings: &Settings, device: &Arc<Device>, context: &str) {
+    let (mut a, mut b) = (cpu(settings), cuda(settings, device, &options()).0);
+    assert_same_bits(&b.snapshot().unwrap(), &a.snapshot().unwrap(), &format!("{context}: at the start"));
+    for (epoch, (steps, updates)) in [(40, 1), (1, 7), (24, 33), (9, 20)].into_iter().enumerate() {
+        let context = format!("{context}, epoch {epoch}");
+        for engine in [&mut a as &mut dyn Engine, &mut b] {
+            engine.collect(steps).unwrap();
+            engine.update(updates).unwrap();
+        }
+        assert_same_bits(&b.snapshot().unwrap(), &a.snapshot().unwrap(), &format!("{context}: unreported"));
+        assert_eq!(b.drain().unwrap(), a.drain().unwrap(), "{context}");
+        assert_eq!(b.status(), a.status(), "{context}");
+        assert_same_bits(&b.snapshot().unwrap(), &a.snapshot().unwrap(), &context);
+    }
+}
+
+#[test]
+fn every_head_and_kind_of_replay_gives_the_same_bits() {
+    let Some((_turn, device)) = device() else { return };
+    for head in [Head::Exposure, Head::Factored, Head::Branching] {
+        for kind in [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased] {
+            let mut s = settings();
+            (s.network.head, s.replay.kind, s.replay.resort_every) = (head, kind, 3);
+            same_work(&s, &device, &format!("{head:?} {kind:?}"));
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_learner_gives_the_same_bits() {
+    let Some((_turn, device)) = device() else { return };
+    type Change = (&'static str, fn(&mut Settings));
+    let changes: [Change; 9] = [
+        ("plain, one step", |s| {
+            (s.network.dueling, s.learner.double, s.learner.n_step) = (false, false, 1);
+        }),
+        ("hard target", |s| s.learner.target = TargetUpdate::Hard { every: 7 }),
+        ("three sub-batches", |s| s.learner.accumulation = 3),
+        ("one layer", |s| s.network.hidden = vec![33]),
+        ("three layers", |s| s.network.hidden = vec![40, 7, 65]),
+        ("everything clipped", |s| s.learner.clip_norm = 1e-3),
+        ("large batch", |s| (s.learner.batch, s.replay.capacity, s.env.n_envs) = (300, 700, 50)),
+        ("one environment", |s| s.env.n_envs = 1),
+        ("costs and ruin", |s| {
+            (s.execution.taker_fee_bps, s.env.max_leverage, s.env.ruin_fraction) = (30.0, 5.0, 0.9);
+        }),
+    ];
+    for (what, change) in changes {
+        let mut s = settings();
+        change(&mut s);
+        s.validate().unwrap();
+        same_work(&s, &device, what);
+    }
+}
+
+/// Bars made to fill a gap fill no order, and bars whose features are not finite are reported and not stored, on both
+/// engines alike.
+#[test]
+fn made_bars_and_dead_features_are_the_same() {
+    let Some((_turn, device)) = device() else { return };
+    let s = settings();
+    let Prepared { market, split, .. } = Prepared::fit(bars(1), &s).unwrap();
+    let mut dirty = (*market).clone();
+    dirty.bars.made = (0..dirty.len()).map(|bar| bar % 5 == 0).collect();
+    for bar in split.train.clone().step_by(11) {
+        dirty.features[bar * 48 + 5] = f32::NAN;
+    }
+    let dirty = Arc::new(dirty);
+    let mut a = CpuEngine::new(&s, dirty.clone(), split.train.clone()).unwrap();
+    let mut b = CudaEngine::build(&s, dirty, split.train, &device, &options()).unwrap().engine;
+    for engine in [&mut a as &mut dyn Engine, &mut b] {
+        engine.collect(60).unwrap();
+        engine.update(20).unwrap();
+    }
+    let (stats, want) = (b.drain().unwrap(), a.drain().unwrap());
+    assert_eq!(stats, want);
+    let refused = |kind| stats.faults.iter().any(|fault| fault.kind == kind);
+    assert!(refused(foxhunt_core::record::FaultKind::NonFiniteState));
+    let sent: u64 = stats.orders.iter().sum();
+    let filled: u64 = stats.fills.iter().sum();
+    assert!(filled > 0 && filled * 10 < sent * 9, "{filled} of {sent} orders filled");
+    assert_same_bits(&b.snapshot().unwrap(), &a.snapshot().unwrap(), "dirty market");
+}
+
+/// A loss that overflows is skipped whole, on both engines alike, and training goes on.
+#[test]
+fn skipped_updates_are_the_same_and_change_nothing() {
+    let Some((_turn, device)) = device() else { return };
+    for kind in [ReplayKind::Proportional, ReplayKind::RankBased] {
+        let mut s = settings();
+        s.replay.kind = kind;
+        s.env.reward_scale = 1e30;
+        s.learner.huber_delta = 1e30;
+        s.guard.max_skips_in_row = 1_000_000;
+        same_work(&s, &device, &format!("overflow {kind:?}"));
+        let (mut engine, _) = cuda(&s, &device, &options());
+        engine.collect(40).unwrap();
+        let before = engine.parameters().unwrap();
+        engine.update(12).unwrap();
+        let stats = engine.drain().unwrap();
+        assert!(stats.skipped_updates > 0, "{stats:?}");
+        assert_eq!(stats.skipped_updates + stats.updates, 12);
+        assert!(stats.faults.len() as u64 >= stats.skipped_updates);
+        if stats.updates == 0 {
+            assert_same_bits(&engine.parameters().unwrap(), &before, "nothing was applied");
+        }
+    }
+}
+
+#[test]
+fn a_rollback_goes_back_to_the_same_copy() {
+    let Some((_turn, device)) = device() else { return };
+    let mut s = settings();
+    s.guard.nan_policy = NanPolicy::Rollback;
+    let (mut a, mut b) = (cpu(&s), cuda(&s, &device, &options()).0);
+    for engine in [&mut a as &mut dyn Engine, &mut b] {
+        engine.collect(40).unwrap();
+        engine.update(5).unwrap();
+        engine.keep_good_copy().unwrap();
+        engine.update(5).unwrap();
+        engine.roll_back().unwrap();
+        engine.update(3).unwrap();
+    }
+    assert_same_bits(&b.snapshot().unwrap(), &a.snapshot().unwrap(), "rolled back");
+    // Without a copy a rollback goes to the start.
+    s.guard.nan_policy = NanPolicy::Skip;
+    let (mut a, mut b) = (cpu(&s), cuda(&s, &device, &options()).0);
+    for engine in [&mut a as &mut dyn Engine, &mut b] {
+        engine.collect(40).unwrap();
+        engine.update(5).unwrap();
+        engine.roll_back().unwrap();
+    }
+    assert_same_bits(&b.parameters().unwrap(), &a.parameters().unwrap(), "to the start");
+}
+
+/// Cases E02 and E07: either engine goes on from the other's snapshot as if nothing had happened.
+#[test]
+fn engines_go_on_from_each_other() {
+    let Some((_turn, device)) = device() else { return };
+    for kind in [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased] {
+        let mut s = settings();
+        (s.replay.kind, s.replay.resort_every) = (kind, 5);
+        let mut straight = cpu(&s);
+        let (mut first, _) = cuda(&s, &device, &options());
+        for engine in [&mut straight as &mut dyn Engine, &mut first] {
+            engine.collect(40).unwrap();
+            engine.update(13).unwrap();
+        }
+        let saved = first.snapshot().unwrap();
+        let mut on_cpu = cpu(&s);
+        let (mut on_cuda, _) = cuda(&s, &device, &options());
+        on_cpu.restore(&saved).unwrap();
+        on_cuda.restore(&saved).unwrap();
+        assert_same_bits(&on_cuda.snapshot().unwrap(), &saved, "just restored");
+        for engine in [&mut straight as &mut dyn Engine, &mut first, &mut on_cpu, &mut on_cuda] {
+            engine.collect(11).unwrap();
+            engine.update(17).unwrap();
+        }
+        let want = straight.snapshot().unwrap();
+        assert_same_bits(&first.snapshot().unwrap(), &want, "never stopped");
+        assert_same_bits(&on_cpu.snapshot().unwrap(), &want, "gone on by the CPU");
+        assert_same_bits(&on_cuda.snapshot().unwrap(), &want, "gone on by the GPU");
+    }
+}
+
+/// A snapshot with any one array missing, cut or of another type is refused, and the engine is as it was.
+#[test]
+fn a_snapshot_that_does_not_fit_changes_nothing_on_the_device() {
+    let Some((_turn, device)) = device() else { return };
+    let (mut donor, _) = cuda(&settings(), &device, &options());
+    donor.collect(40).unwrap();
+    donor.update(3).unwrap();
+    let whole = donor.snapshot().unwrap();
+    let (mut target, _) = cuda(&settings(), &device, &options());
+    target.collect(10).unwrap();
+    let before = target.snapshot().unwrap();
+    for name in whole.arrays.keys().filter(|name| *name != "replay.rng") {
+        let mut missing = whole.clone();
+        missing.arrays.remove(name);
+        let error = target.restore(&missing).err().unwrap_or_else(|| panic!("accepted without {name}"));
+        assert!(matches!(error, MLError::Checkpoint { .. }), "{name}: {error}");
+        let mut cut = whole.clone();
+        match &mut cut.arrays.get_mut(name).unwrap().data {
+            ArrayData::F32(v) => drop(v.pop()),
+            ArrayData::F64(v) => drop(v.pop()),
+            ArrayData::U32(v) => drop(v.pop()),
+            ArrayData::U64(v) => drop(v.pop()),
+        }
+        if !matches!(&whole.arrays[name].data, ArrayData::U64(v) if v.is_empty()) {
+            assert!(target.restore(&cut).is_err(), "{name} cut off");
+        }
+        assert_same_bits(&target.snapshot().unwrap(), &before, name);
+    }
+}
+
+/// Between two reports nothing waits, copies to the host or allocates, and one call does many steps.
+#[test]
+fn the_hot_path_neither_waits_nor_copies_nor_allocates() {
+    let Some((_turn, device)) = device() else { return };
+    for (kind, resort_every) in
+        [(ReplayKind::Proportional, 1), (ReplayKind::RankBased, 256), (ReplayKind::Uniform, 1)]
+    {
+        let mut s = settings();
+        (s.replay.kind, s.replay.resort_every) = (kind, resort_every);
+        let (mut engine, _) = cuda(&s, &device, &options());
+        // The first round captures.
+        for _ in 0..2 {
+            engine.collect(256).unwrap();
+            engine.update(256).unwrap();
+            engine.drain().unwrap();
+        }
+        let before = driver_calls();
+        engine.collect(256).unwrap();
+        engine.update(256).unwrap();
+        let status = engine.status();
+        let calls = driver_calls() - before;
+        assert_eq!(
+            (calls.synchronisations, calls.copies_to_host, calls.allocations),
+            (0, 0, 0),
+            "{kind:?} {calls:?}"
+        );
+        assert!(calls.graph_launches >= 2, "{calls:?}");
+        if kind != ReplayKind::RankBased {
+            assert_eq!(calls.launches, 0, "{calls:?}");
+            assert!(calls.graph_launches <= 2, "256 updates are one call: {calls:?}");
+        }
+        assert!(status.updates >= 512, "pinned words are read: {status:?}");
+        let stats = engine.drain().unwrap();
+        assert_eq!((stats.updates, stats.env_steps), (256, 256 * 3));
+    }
+}
+
+/// Issue: a replay memory that does not fit goes where the settings say, and training goes on.
+#[test]
+fn a_device_that_is_too_small_falls_back_and_goes_on() {
+    let Some((_turn, device)) = device() else { return };
+    let mut s = settings();
+    s.replay.capacity = 4096;
+    let (whole, notice) = cuda(&s, &device, &options());
+    assert!(notice.is_none() && whole.replay_on_device());
+    let rows = foxhunt_ops::gpu_replay::GpuReplayConfig::new(4096, foxhunt_market::STATE_DIM).bytes();
+    let fixed = whole.device_bytes() - rows;
+    drop(whole);
+
+    let limited = CudaOptions { memory_limit: Some(fixed + rows - 1), ..options() };
+    let (mut host, notice) = cuda(&s, &device, &limited);
+    assert!(!host.replay_on_device());
+    assert!(notice.unwrap().contains("host memory"));
+    let mut reference = cpu(&s);
+    for engine in [&mut reference as &mut dyn Engine, &mut host] {
+        engine.collect(40).unwrap();
+        engine.update(20).unwrap();
+    }
+    assert_same_bits(&host.snapshot().unwrap(), &reference.snapshot().unwrap(), "rows in host memory");
+
+    s.replay.memory_fallback = MemoryFallback::Shrink;
+    let (mut small, notice) = cuda(&s, &device, &limited);
+    assert!(small.replay_on_device() && notice.unwrap().contains("2048 rows"));
+    small.collect(40).unwrap();
+    small.update(20).unwrap();
+    let stats = small.drain().unwrap();
+    assert_eq!((stats.updates, stats.replay_capacity), (20, 2048));
+
+    s.replay.memory_fallback = MemoryFallback::Error;
+    let Prepared { market, split, .. } = Prepared::fit(bars(1), &s).unwrap();
+    match CudaEngine::build(&s, market, split.train, &device, &limited) {
+        Err(MLError::GpuMemoryError { requested, free, .. }) => {
+            assert_eq!((requested, free), (rows, rows - 1))
+        }
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("it fitted"),
+    }
+}
+
+#[test]
+fn too_few_rows_are_an_error_on_the_device() {
+    let Some((_turn, device)) = device() else { return };
+    let (mut engine, _) = cuda(&settings(), &device, &options());
+    engine.collect(2).unwrap();
+    match engine.update(1) {
+        Err(MLError::NotEnoughData { have, need: 8 }) => assert!(have < 8),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whole runs: the same checkpoint, the same policy, the same verdict; a second seed gives another.
+#[test]
+fn whole_runs_end_in_the_same_policy() {
+    let Some((_turn, device)) = device() else { return };
+    let train = |settings: &Settings, on_device: bool| {
+        let build = |settings: &Settings, prepared: &Prepared| {
+            let (market, train) = (prepared.market.clone(), prepared.split.train.clone());
+            let engine: Box<dyn Engine> = if on_device {
+                Box::new(CudaEngine::build(settings, market, train, &device, &options())?.engine)
+            } else {
+                Box::new(CpuEngine::new(settings, market, train)?)
+            };
+            Ok(foxhunt::engine_choice::BuiltEngine { engine, notice: None })
+        };
+        Trainer::with_engine(settings, bars(1), &build).unwrap().run().unwrap()
+    };
+    let mut policies = Vec::new();
+    for seed in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut s = tiny(dir.path());
+        s.run.seed = seed;
+        s.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.1, steps: 100 };
+        let (on_cpu, on_cuda) = (train(&s, false), train(&s, true));
+        let (a, b) = (newest(&on_cpu.run), newest(&on_cuda.run));
+        assert_same_bits(&b.snapshot, &a.snapshot, "last checkpoint");
+        assert_eq!(on_cpu.evaluation, on_cuda.evaluation);
+        let policy = Policy::load(on_cuda.run.folder()).unwrap().parameters().to_vec();
+        assert_eq!(policy, Policy::load(on_cpu.run.folder()).unwrap().parameters());
+        policies.push(policy);
+    }
+    assert_ne!(policies[0], policies[1]);
+}

@@ -1,0 +1,62 @@
+//! Chains of equal steps, captured once and replayed.
+//!
+//! A chain of n steps is replayed as graphs of 1, 2, 4 ... steps, the binary digits of n: few graphs serve every length.
+//! The very first step runs uncaptured, so that all code is on the device before anything is captured.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use foxhunt_cuda::{Graph, Stream};
+
+use crate::MLError;
+
+/// Most steps of one graph. A power of two.
+pub(super) const LONGEST: u32 = 256;
+
+/// The graphs of one kind of step.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    /// By number of steps.
+    graphs: BTreeMap<u32, Graph>,
+    begun: bool,
+    /// Steps that replays did since the last [`Chain::take_replayed`].
+    replayed: u64,
+}
+
+impl Chain {
+    /// Queues `steps` steps. `step` queues one; it is called for the first step ever and while a graph is captured.
+    ///
+    /// # Errors
+    /// Those of `step` and of the driver.
+    pub(super) fn run(
+        &mut self,
+        stream: &Stream,
+        steps: u32,
+        step: &mut dyn FnMut(&Stream) -> Result<(), MLError>,
+    ) -> Result<(), MLError> {
+        let mut left = steps;
+        if left > 0 && !self.begun {
+            step(stream)?;
+            self.begun = true;
+            left -= 1;
+        }
+        while left > 0 {
+            let length = LONGEST.min(1 << left.ilog2());
+            let graph = match self.graphs.entry(length) {
+                Entry::Occupied(captured) => captured.into_mut(),
+                Entry::Vacant(place) => {
+                    place.insert(stream.capture(|s| (0..length).try_for_each(|_| step(s)))?)
+                }
+            };
+            graph.launch(stream)?;
+            self.replayed += u64::from(length);
+            left -= length;
+        }
+        Ok(())
+    }
+
+    /// Steps that graphs did since the last call: what the host has not counted while they were queued.
+    pub(super) fn take_replayed(&mut self) -> u64 {
+        std::mem::take(&mut self.replayed)
+    }
+}

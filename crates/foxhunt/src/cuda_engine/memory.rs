@@ -1,0 +1,219 @@
+//! The device memory an engine takes, known before any of it is taken, and where the replay memory goes.
+
+use foxhunt_core::Settings;
+use foxhunt_core::settings::{MemoryFallback, ReplayKind};
+use foxhunt_market::STATE_DIM;
+use foxhunt_ops::env_step::cuda::DeviceMarket;
+use foxhunt_ops::gpu_collect::GpuCollector;
+use foxhunt_ops::gpu_learner::GpuLearnerConfig;
+use foxhunt_ops::gpu_replay::{GpuReplayConfig, GpuSampling};
+use foxhunt_ops::mlp::MlpShape;
+use foxhunt_ops::ring::cuda::DeviceBatch;
+
+use crate::MLError;
+use crate::memory_plan::MemoryPart;
+
+/// Device bytes by part.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The learner's configuration, which its bytes follow from.
+    pub(super) learner: GpuLearnerConfig,
+    market: u64,
+    environments: u64,
+    learning: u64,
+    batches: u64,
+}
+
+/// Where the replay memory goes.
+#[derive(Clone, Debug)]
+pub(super) struct Placed {
+    /// Whether in device memory.
+    pub(super) on_device: bool,
+    /// Rows.
+    pub(super) capacity: usize,
+    /// What to tell the user, when it is not what was asked for.
+    pub(super) notice: Option<String>,
+}
+
+impl Plan {
+    pub(super) fn new(settings: &Settings, n_bars: usize) -> Self {
+        let network = &settings.network;
+        let shape = MlpShape {
+            state_dim: STATE_DIM,
+            hidden: network.hidden.clone(),
+            head: network.head,
+            dueling: network.dueling,
+        };
+        let learner = GpuLearnerConfig {
+            learner: settings.learner.clone(),
+            guard: settings.guard.clone(),
+            acting_rows: settings.env.n_envs,
+            ..GpuLearnerConfig::new(shape)
+        };
+        let q = 4 * (settings.env.n_envs * network.head.n_outputs()) as u64;
+        let batch = DeviceBatch::bytes_for(settings.learner.batch, STATE_DIM);
+        Self {
+            market: DeviceMarket::bytes_for(n_bars),
+            environments: GpuCollector::bytes_for(settings.env.n_envs, settings.learner.n_step)
+                .saturating_add(q),
+            learning: learner.bytes(),
+            batches: batch.saturating_mul(settings.learner.accumulation as u64),
+            learner,
+        }
+    }
+
+    /// Everything but the replay memory.
+    fn fixed(&self) -> u64 {
+        [self.market, self.environments, self.learning, self.batches].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// The parts, with the replay memory where it was placed.
+    pub(super) fn parts(&self, settings: &Settings, placed: &Placed) -> Vec<MemoryPart> {
+        let part = |name, bytes| MemoryPart { name, bytes };
+        let mut parts = vec![
+            part("market", self.market),
+            part("environments", self.environments),
+            part("learner", self.learning),
+            part("batches", self.batches),
+        ];
+        if placed.on_device {
+            parts.push(part("replay", replay_config(settings, placed.capacity).bytes()));
+        }
+        parts
+    }
+
+    /// Decides where the replay memory goes when `free` device bytes can be had.
+    pub(super) fn place_replay(&self, settings: &Settings, free: u64) -> Result<Placed, MLError> {
+        let fixed = self.fixed();
+        let Some(room) = free.checked_sub(fixed) else {
+            return Err(MLError::GpuMemoryError {
+                what: "market, environments and learner",
+                requested: fixed,
+                free,
+            });
+        };
+        let replay = &settings.replay;
+        let bytes = |capacity| replay_config(settings, capacity).bytes();
+        let (capacity, asked) = (replay.capacity, bytes(replay.capacity));
+        if asked <= room {
+            return Ok(Placed { on_device: true, capacity, notice: None });
+        }
+        let told =
+            format!("the device cannot hold the replay memory ({asked} bytes asked for, {room} bytes free)");
+        match replay.memory_fallback {
+            MemoryFallback::Error => {
+                Err(MLError::GpuMemoryError { what: "the replay memory", requested: asked, free: room })
+            }
+            MemoryFallback::Cpu => {
+                let notice = Some(format!("{told}: its {capacity} rows are kept in host memory"));
+                Ok(Placed { on_device: false, capacity, notice })
+            }
+            MemoryFallback::Shrink => {
+                let halves = std::iter::successors(Some(capacity), |c| Some(c / 2));
+                let fits = |c: &usize| bytes(*c) <= room;
+                match halves.take_while(|&c| c >= settings.learner.batch).find(fits) {
+                    Some(fitting) => {
+                        let notice = Some(format!("{told}: it has {fitting} rows instead of {capacity}"));
+                        Ok(Placed { on_device: true, capacity: fitting, notice })
+                    }
+                    None => Err(MLError::GpuMemoryError {
+                        what: "the replay memory",
+                        requested: asked,
+                        free: room,
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// The replay memory that `settings` describe, with `capacity` rows.
+pub(super) fn replay_config(settings: &Settings, capacity: usize) -> GpuReplayConfig {
+    let replay = &settings.replay;
+    GpuReplayConfig {
+        alpha: replay.alpha as f32,
+        epsilon: replay.epsilon as f32,
+        beta_start: replay.beta_start,
+        beta_end: replay.beta_max,
+        beta_steps: replay.beta_annealing_steps as u64,
+        seed: settings.run.seed,
+        sampling: match replay.kind {
+            ReplayKind::Uniform => GpuSampling::Uniform,
+            ReplayKind::Proportional => GpuSampling::Proportional,
+            ReplayKind::RankBased => GpuSampling::RankBased { resort_every: replay.resort_every },
+        },
+        ..GpuReplayConfig::new(capacity, STATE_DIM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(fallback: MemoryFallback) -> Settings {
+        let mut settings = Settings::default();
+        settings.replay.capacity = 1 << 20;
+        settings.replay.memory_fallback = fallback;
+        settings
+    }
+
+    fn plan(settings: &Settings) -> Plan {
+        // The parts of the environments do not matter here.
+        let network = &settings.network;
+        let shape = MlpShape {
+            state_dim: STATE_DIM,
+            hidden: network.hidden.clone(),
+            head: network.head,
+            dueling: network.dueling,
+        };
+        Plan {
+            learner: GpuLearnerConfig::new(shape),
+            market: 1000,
+            environments: 200,
+            learning: 30,
+            batches: 4,
+        }
+    }
+
+    #[test]
+    fn a_replay_memory_that_fits_goes_to_the_device() {
+        let settings = settings(MemoryFallback::Error);
+        let room = replay_config(&settings, 1 << 20).bytes();
+        let placed = plan(&settings).place_replay(&settings, 1234 + room).unwrap();
+        assert_eq!((placed.on_device, placed.capacity, placed.notice), (true, 1 << 20, None));
+    }
+
+    #[test]
+    fn one_byte_too_few_takes_the_fallback_and_says_so() {
+        let bytes = replay_config(&settings(MemoryFallback::Cpu), 1 << 20).bytes();
+        let free = 1234 + bytes - 1;
+        let place = |fallback| {
+            let settings = settings(fallback);
+            plan(&settings).place_replay(&settings, free)
+        };
+        let host = place(MemoryFallback::Cpu).unwrap();
+        assert_eq!((host.on_device, host.capacity), (false, 1 << 20));
+        let notice = host.notice.unwrap();
+        assert!(notice.contains(&bytes.to_string()) && notice.contains("host memory"), "{notice}");
+        let shrunk = place(MemoryFallback::Shrink).unwrap();
+        assert_eq!((shrunk.on_device, shrunk.capacity), (true, 1 << 19));
+        assert!(shrunk.notice.unwrap().contains("524288"));
+        match place(MemoryFallback::Error) {
+            Err(MLError::GpuMemoryError { requested, free, .. }) => {
+                assert_eq!((requested, free), (bytes, bytes - 1));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_shrink_enough_is_an_error() {
+        let settings = settings(MemoryFallback::Shrink);
+        let free = 1234 + replay_config(&settings, settings.learner.batch - 1).bytes();
+        assert!(matches!(plan(&settings).place_replay(&settings, free), Err(MLError::GpuMemoryError { .. })));
+        assert!(matches!(
+            plan(&settings).place_replay(&settings, 1233),
+            Err(MLError::GpuMemoryError { requested: 1234, .. })
+        ));
+    }
+}
