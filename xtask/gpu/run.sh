@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a device and nothing else of this project.
 #
-#   gpu-bundle/run.sh [parity] [sanitizer] [bench] [quick] [peers] [profile]
+#   gpu-bundle/run.sh [parity] [engine] [sanitizer] [replay] [quick] [update] [collect] [loop] [peers] [profile]
 #
 # Each stage writes a log to $OUT (default ./gpu-out) and the table of results comes last. Exit 1 if a stage failed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/gpu-out}
 mkdir -p "$out"
-stages=${*:-parity sanitizer bench peers}
+stages=${*:-parity engine sanitizer replay update collect loop peers}
 export PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin FOXHUNT_REQUIRE_GPU=1 FOXHUNT_CACHE_DIR=${FOXHUNT_CACHE_DIR:-/tmp/foxhunt-cache}
 
 # NVRTC: the toolkit's, else the one that comes with PyTorch.
@@ -29,10 +29,15 @@ fi
 
 table=""
 status=0
-stage() { # name, seconds, command ...
+stage() { # name, seconds, command ...; `bench ...` is a bench of foxhunt: table to the log, figures to NAME.json
   local name=$1 limit=$2 start=$SECONDS rc
   shift 2
-  timeout "$limit" "$@" >"$out/$name.log" 2>&1
+  if [ "$1" = bench ]; then
+    shift
+    timeout "$limit" "$here/foxhunt" bench "$@" --json >"$out/$name.json" 2>"$out/$name.log"
+  else
+    timeout "$limit" "$@" >"$out/$name.log" 2>&1
+  fi
   rc=$?
   table+=$(printf '%-22s %-7s %4d s  %s' "$name" "$([ $rc = 0 ] && echo ok || echo "rc $rc")" $((SECONDS - start)) "$(tail -n 1 "$out/$name.log" | cut -c1-110)")$'\n'
   [ $rc = 0 ] || status=1
@@ -46,9 +51,11 @@ for s in $stages; do
       stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published rank_ties rank_captured hot_path_graph bits}
     done
     ;;
-  bench) stage bench 240 "$here/bench_replay" --json "$out/bench.json" ;;
-  quick) stage bench 120 "$here/bench_replay" --quick --json "$out/bench.json" ;;
-  profile) stage profile 120 ncu --clock-control none -k regex:'sample_proportional|update_priorities|insert_rows' -s 2000 -c 6 --set full "$here/bench_replay" --quick ;;
+  engine) stage engine 120 "$here/it" cuda:: --test-threads 1 ;;
+  replay) stage replay 240 bench replay ;;
+  quick) stage replay 120 bench replay --capacity 1048576 --rank-capacity 1048576 ;;
+  update | collect | loop) stage "$s" 120 bench "$s" ;;
+  profile) stage profile 120 ncu --clock-control none -k regex:'sample_proportional|update_priorities|insert_rows' -s 2000 -c 6 --set full "$here/foxhunt" bench replay --capacity 1048576 --rank-capacity 1048576 ;;
   peers)
     if ls "$here"/wheels/*.whl >/dev/null 2>&1; then
       python3 -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target /tmp/site "$here"/wheels/*.whl
@@ -61,7 +68,7 @@ for s in $stages; do
   esac
 done
 
-for log in parity bench peers; do
+for log in parity engine replay update collect loop peers; do
   [ -f "$out/$log.log" ] && { echo "--- $log"; tail -n 75 "$out/$log.log"; }
 done
 echo "--- stages"

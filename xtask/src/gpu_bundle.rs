@@ -1,6 +1,6 @@
 //! `cargo xtask gpu-bundle`: the folder `gpu-bundle/` (ignored by git) with all that a machine with a GPU needs.
 //!
-//! It holds the GPU tests and the replay bench as plain executables, the peers' scripts and wheels where they are
+//! It holds the program `foxhunt`, the GPU tests and the engine tests as plain executables, the peers' scripts and wheels where they are
 //! given, and `run.sh`, which runs them and prints a table. CUDA is needed neither here nor, beyond driver and NVRTC,
 //! there.
 
@@ -26,11 +26,12 @@ pub(crate) struct Options {
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     let bundle = root.join("gpu-bundle");
     std::fs::create_dir_all(&bundle)?;
-    let built = build(root)?;
-    for (name, target) in [("gpu", "gpu"), ("bench_replay", "bench_replay")] {
+    let tests = build(root, &["test", "--workspace", "--no-run", "--test", "gpu", "--test", "it"])?;
+    let program = build(root, &["build", "--release", "--package", "foxhunt-cli"])?;
+    for (name, built) in [("gpu", &tests), ("it", &tests), ("foxhunt", &program)] {
         let from =
             built.iter().find(|path| stem(path) == name).with_context(|| format!("cargo built no {name}"))?;
-        let to = bundle.join(target);
+        let to = bundle.join(name);
         std::fs::copy(from, &to).with_context(|| format!("cannot copy {}", from.display()))?;
         // Symbols are most of the size; a machine without `strip` carries them along.
         let _ = Command::new("strip").arg(&to).status();
@@ -49,10 +50,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds test and bench; returns the executables that cargo names.
-fn build(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// Runs cargo with `args`; returns the executables that it names.
+fn build(root: &Path, args: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     let output = Command::new("cargo")
-        .args(["build", "--package", "foxhunt-ops", "--test", "gpu", "--example", "bench_replay"])
+        .args(args)
         .arg("--message-format=json-render-diagnostics")
         .current_dir(root)
         .stderr(std::process::Stdio::inherit())

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Inspect(InspectArgs),
     /// Show what this machine can run.
     Doctor,
+    /// Time parts of the program on the GPU.
+    Bench(BenchArgs),
 }
 
 /// `foxhunt train`.
@@ -121,6 +123,70 @@ pub(crate) struct InspectArgs {
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `foxhunt bench`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: BenchCommand,
+    /// Print the figures as JSON.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What is timed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Replay memory: sample, update, insert, rank order.
+    Replay(BenchReplayArgs),
+    /// Environments: decisions, fills, money, rows, without a network.
+    Collect(BenchSizes),
+    /// Learner: whole updates with their sample and priorities, by phase; forward passes for acting.
+    Update(BenchSizes),
+    /// The engine as a run uses it: a vector step and an update in turn.
+    Loop(BenchSizes),
+}
+
+/// Sizes to time.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSizes {
+    /// Environments (for `update`: rows acted on), comma-separated; the usual sizes without it.
+    #[arg(long, value_delimiter = ',', value_name = "COUNT", value_parser = environments)]
+    pub(crate) envs: Vec<usize>,
+    /// Rows a batch, comma-separated; the usual sizes without it.
+    #[arg(long, value_delimiter = ',', value_name = "ROWS", value_parser = environments)]
+    pub(crate) batch: Vec<usize>,
+}
+
+/// `foxhunt bench replay`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchReplayArgs {
+    /// Rows of the memory, comma-separated [default: 2^17, 2^20, 2^22, 2^24].
+    #[arg(long, value_delimiter = ',', value_name = "ROWS", value_parser = positive)]
+    pub(crate) capacity: Vec<usize>,
+    /// Rows a batch, comma-separated [default: 256, 1024, 8192].
+    #[arg(long, value_delimiter = ',', value_name = "ROWS", value_parser = positive)]
+    pub(crate) batch: Vec<usize>,
+    /// Rows of the memory for rank-based sampling, comma-separated [default: 2^20, 2^22].
+    #[arg(long, value_delimiter = ',', value_name = "ROWS", value_parser = positive)]
+    pub(crate) rank_capacity: Vec<usize>,
+}
+
+/// A count of environments or rows that one launch can have.
+fn environments(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=0x1_0000) => Ok(count),
+        _ => Err("a whole number from 1 to 65536".to_owned()),
+    }
+}
+
+/// A count of rows that a memory can have.
+fn positive(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rows @ 1..=0x8000_0000) => Ok(rows),
+        _ => Err("a whole number from 1 to 2147483648".to_owned()),
+    }
 }
 
 /// See [`Device`].

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Evaluate(args) => commands::evaluate::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
         Command::Doctor => commands::doctor::run(),
+        Command::Bench(args) => commands::bench::run(args),
     };
     let code = result.unwrap_or_else(|error| {
         console::notice(&format!("error: {}", causes(&error)));

@@ -1,5 +1,6 @@
 //! `foxhunt doctor`: what this machine can run.
 
+use foxhunt::engine_choice::open_device;
 use foxhunt_cuda::nvrtc::Nvrtc;
 
 use crate::{console, exit};
@@ -33,7 +34,10 @@ pub(crate) fn run() -> anyhow::Result<u8> {
         }
         Err(error) => row("nvrtc", &format!("none: {error}")),
     }
-    row("cuda engine", "not part of this version; training runs on the CPU engine");
+    match open_device() {
+        Ok(_) => row("cuda engine", "ready; training runs here unless --device cpu"),
+        Err(error) => row("cuda engine", &format!("not here ({error}); training runs on the CPU engine")),
+    }
     Ok(exit::OK)
 }
 

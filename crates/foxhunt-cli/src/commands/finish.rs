@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use foxhunt::Trainer;
-use foxhunt::memory_plan::plan;
+use foxhunt::engine_choice::memory_plan;
 use foxhunt::trainer::{StopReason, TrainOutcome};
 use foxhunt_core::Settings;
 use foxhunt_market::DataReport;
@@ -25,7 +25,7 @@ pub(super) fn announce(source: &Source, report: &DataReport) {
 
 /// One line about the memory that a run over `n_bars` bars will take.
 pub(super) fn announce_memory(settings: &Settings, n_bars: usize) {
-    console::notice(&format!("memory: {} planned", plan(settings, n_bars)));
+    console::notice(&format!("memory: {} planned", memory_plan(settings, n_bars)));
 }
 
 /// Runs to the end, prints the table and writes the report; or saves on a signal and says how to go on.
@@ -55,7 +55,7 @@ pub(super) fn train_and_report(
         folder,
         &Subject { title: &title, engine, settings: &settings, market: &market, note, evaluation },
         &report::training_points(&outcome.run.metrics())?,
-        &[told(&outcome), format!("Planned memory: {}.", plan(&settings, market.len()))],
+        &[told(&outcome), format!("Planned memory: {}.", memory_plan(&settings, market.len()))],
     )?;
     console::line(&format!(
         "\npolicy  {}\nreport  {}",

@@ -1,5 +1,6 @@
 //! One module a command. Each returns the exit code; an error is printed by `main`.
 
+pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod inspect;

@@ -1,7 +1,7 @@
 //! `foxhunt train`: bars in, a trained and tested policy out.
 
 use foxhunt::Trainer;
-use foxhunt::memory_plan::plan;
+use foxhunt::engine_choice::memory_plan;
 use foxhunt_market::inspect;
 
 use super::finish;
@@ -14,7 +14,7 @@ use crate::{console, exit, resolve};
 pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
     let settings = resolve::settings(&args.settings)?;
     if args.show_settings {
-        console::line(&format!("# memory beside the bars: {}", plan(&settings, 0)));
+        console::line(&format!("# memory beside the bars: {}", memory_plan(&settings, 0)));
         console::line(settings.to_toml()?.trim_end());
         return Ok(exit::OK);
     }

@@ -1,0 +1,186 @@
+//! `foxhunt bench`: times parts of the program on the GPU, after checking that their results are right.
+
+use std::sync::Arc;
+
+use foxhunt::MLError;
+use foxhunt::cuda_engine::bench::{LoopConfig, LoopRow, run_loop};
+use foxhunt::engine_choice::open_device;
+use foxhunt_cuda::nvrtc::Cache;
+use foxhunt_cuda::{Device, DeviceInfo};
+use foxhunt_ops::{gpu_collect, gpu_learner, gpu_replay};
+use serde::Serialize;
+
+use crate::args::{BenchArgs, BenchCommand};
+use crate::{console, exit};
+
+/// What a bench prints with `--json`.
+#[derive(Serialize)]
+struct Report<R> {
+    program: &'static str,
+    device: DeviceRow,
+    rows: Vec<R>,
+}
+
+/// The device that was timed.
+#[derive(Serialize)]
+struct DeviceRow {
+    name: String,
+    compute_capability: String,
+    multiprocessors: u32,
+    memory_bytes: u64,
+    driver_cuda_version: u32,
+}
+
+impl From<&DeviceInfo> for DeviceRow {
+    fn from(info: &DeviceInfo) -> Self {
+        let (major, minor) = info.compute_capability;
+        Self {
+            name: info.name.clone(),
+            compute_capability: format!("{major}.{minor}"),
+            multiprocessors: info.multiprocessors,
+            memory_bytes: info.total_bytes,
+            driver_cuda_version: info.driver_version,
+        }
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
+    let device = open_device()
+        .map_err(|error| MLError::DeviceUnavailable { device: "cuda", reason: error.to_string() })?;
+    let stream = device.stream()?;
+    let table = Table { json: args.json };
+    table.line(&format!("{}; device time, median of the replays of a graph", device.info().name));
+    match &args.command {
+        BenchCommand::Replay(what) => {
+            let default = gpu_replay::bench::BenchConfig::default();
+            let config = gpu_replay::bench::BenchConfig {
+                capacities: named(&what.capacity, default.capacities),
+                batches: named(&what.batch, default.batches),
+                rank_capacities: named(&what.rank_capacity, default.rank_capacities),
+                ..default
+            };
+            table.replay_header("capacity", "batch");
+            let rows = gpu_replay::bench::run(&stream, &config, &mut |row| {
+                table.line(&replay_row(row, row.capacity, row.batch));
+            })?;
+            table.finish(&device, rows)
+        }
+        BenchCommand::Collect(what) => {
+            let default = gpu_collect::bench::BenchConfig::default();
+            let config =
+                gpu_collect::bench::BenchConfig { n_envs: named(&what.envs, default.n_envs), ..default };
+            table.replay_header("capacity", "envs");
+            let rows = gpu_collect::bench::run(&stream, &config, &mut |row| {
+                table.line(&replay_row(row, row.capacity, row.batch));
+            })?;
+            table.finish(&device, rows)
+        }
+        BenchCommand::Update(what) => {
+            let default = gpu_learner::bench::BenchConfig::default();
+            let config = gpu_learner::bench::BenchConfig {
+                batches: named(&what.batch, default.batches),
+                acting: named(&what.envs, default.acting),
+                ..default
+            };
+            table.line(&format!(
+                "{:<24} {:>7} {:>11} {:>9} {:>19} {:>8}",
+                "operation", "rows", "overlapping", "us", "range", "TFLOP/s"
+            ));
+            let cache = Cache::user();
+            let rows = gpu_learner::bench::run(&stream, &config, cache.as_ref(), &mut |row| {
+                let [low, high] = row.us_range;
+                table.line(&format!(
+                    "{:<24} {:>7} {:>11} {:>9.2} {low:>9.2} {high:>9.2} {:>8.1}",
+                    row.op,
+                    row.rows,
+                    yes(row.programmatic),
+                    row.us,
+                    row.tflops
+                ));
+            })?;
+            table.finish(&device, rows)
+        }
+        BenchCommand::Loop(what) => {
+            let default = LoopConfig::default();
+            let config = LoopConfig {
+                n_envs: named(&what.envs, default.n_envs),
+                batches: named(&what.batch, default.batches),
+                ..default
+            };
+            table.line(&format!(
+                "{:>7} {:>6} {:>11} {:>10} {:>14} {:>10} {:>11} {:>7}",
+                "envs",
+                "batch",
+                "collect us",
+                "update us",
+                "env steps/s",
+                "updates/s",
+                "calls/update",
+                "costly"
+            ));
+            let rows = run_loop(&device, &config, &mut |row| table.line(&loop_row(row)))?;
+            table.finish(&device, rows)
+        }
+    }
+}
+
+/// The sizes that were named, or the usual ones.
+fn named(values: &[usize], default: Vec<usize>) -> Vec<usize> {
+    if values.is_empty() { default } else { values.to_vec() }
+}
+
+fn yes(on: bool) -> &'static str {
+    if on { "yes" } else { "no" }
+}
+
+fn replay_row(row: &gpu_replay::bench::BenchRow, capacity: usize, rows: usize) -> String {
+    let [low, high] = row.us_range;
+    format!(
+        "{:<36} {capacity:>9} {rows:>6} {:>11} {:>9.2} {low:>8.2} {high:>8.2} {:>6.0}",
+        row.op,
+        yes(row.programmatic),
+        row.us,
+        row.gb_per_s
+    )
+}
+
+fn loop_row(row: &LoopRow) -> String {
+    format!(
+        "{:>7} {:>6} {:>11.2} {:>10.2} {:>14.0} {:>10.0} {:>12.4} {:>7}",
+        row.n_envs,
+        row.batch,
+        row.collect_us,
+        row.update_us,
+        row.env_steps_per_s,
+        row.updates_per_s,
+        row.host_calls_per_update,
+        row.costly_calls
+    )
+}
+
+/// Rows appear as they are measured: with `--json` on standard error, since JSON comes whole at the end.
+struct Table {
+    json: bool,
+}
+
+impl Table {
+    fn line(&self, line: &str) {
+        if self.json { console::notice(line) } else { console::line(line) }
+    }
+
+    fn replay_header(&self, capacity: &str, rows: &str) {
+        self.line(&format!(
+            "{:<36} {capacity:>9} {rows:>6} {:>11} {:>9} {:>17} {:>6}",
+            "operation", "overlapping", "us", "range", "GB/s"
+        ));
+    }
+
+    fn finish<R: Serialize>(&self, device: &Arc<Device>, rows: Vec<R>) -> anyhow::Result<u8> {
+        if self.json {
+            let program = concat!("foxhunt ", env!("CARGO_PKG_VERSION"));
+            let report = Report { program, device: device.info().into(), rows };
+            console::line(&serde_json::to_string_pretty(&report)?);
+        }
+        Ok(exit::OK)
+    }
+}
