@@ -5,6 +5,7 @@
 
 mod ci;
 mod gpu_bundle;
+mod hot_path;
 mod kernels;
 mod tidy;
 

@@ -1,11 +1,14 @@
 //! The rules of the house that the compiler does not know: crate edges, module docs, file sizes, rooms for
-//! `unsafe`, the length and truth of ARCHITECTURE.md, and nothing of any one machine in the tree.
+//! `unsafe`, the length and truth of ARCHITECTURE.md, no readback on the hot path, and nothing of any one machine in
+//! the tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
+
+use crate::hot_path;
 
 /// The crates in order: each may use only those before it.
 const ORDER: &[&str] = &[
@@ -36,6 +39,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         source_rules(root, file, &mut faults)?;
     }
     architecture(root, &mut faults)?;
+    hot_path::check(root, &mut faults)?;
     if faults.is_empty() {
         println!("tidy: {} files, no faults", files.len());
         return Ok(());
