@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a device and nothing else of this project.
 #
-#   gpu-bundle/run.sh [parity] [engine] [sanitizer] [replay] [quick] [update] [collect] [loop] [peers] [profile]
+#   gpu-bundle/run.sh [parity] [engine] [learn] [sanitizer] [replay] [quick] [update] [collect] [loop] [peers] [profile]
 #
 # Each stage writes a log to $OUT (default ./gpu-out) and the table of results comes last. Exit 1 if a stage failed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/gpu-out}
 mkdir -p "$out"
-stages=${*:-parity engine sanitizer replay update collect loop peers}
+stages=${*:-parity engine learn sanitizer replay update collect loop peers}
 export PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin FOXHUNT_REQUIRE_GPU=1 FOXHUNT_CACHE_DIR=${FOXHUNT_CACHE_DIR:-/tmp/foxhunt-cache}
 
 # NVRTC: the toolkit's, else the one that comes with PyTorch.
@@ -48,10 +48,11 @@ for s in $stages; do
   parity) stage parity 240 "$here/gpu" ;;
   sanitizer)
     for tool in memcheck racecheck synccheck initcheck; do
-      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published rank_ties rank_captured hot_path_graph bits}
+      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform rank_ties rank_captured hot_path_graph bits collect_ learner_graph learner_skips guard_}
     done
     ;;
   engine) stage engine 120 "$here/it" cuda:: --test-threads 1 ;;
+  learn) stage learn 120 "$here/prove_learning" --device cuda ;;
   replay) stage replay 240 bench replay ;;
   quick) stage replay 120 bench replay --capacity 1048576 --rank-capacity 1048576 ;;
   update | collect | loop) stage "$s" 120 bench "$s" ;;
@@ -68,7 +69,7 @@ for s in $stages; do
   esac
 done
 
-for log in parity engine replay update collect loop peers; do
+for log in parity engine learn replay update collect loop peers; do
   [ -f "$out/$log.log" ] && { echo "--- $log"; tail -n 75 "$out/$log.log"; }
 done
 echo "--- stages"

@@ -1,8 +1,8 @@
 //! `cargo xtask gpu-bundle`: the folder `gpu-bundle/` (ignored by git) with all that a machine with a GPU needs.
 //!
-//! It holds the program `foxhunt`, the GPU tests and the engine tests as plain executables, the peers' scripts and wheels where they are
-//! given, and `run.sh`, which runs them and prints a table. CUDA is needed neither here nor, beyond driver and NVRTC,
-//! there.
+//! It holds the program `foxhunt`, the GPU tests, the engine tests and the proof of learning as plain executables, the
+//! peers' scripts and wheels where they are given, and `run.sh`, which runs them and prints a table. CUDA is needed
+//! neither here nor, beyond driver and NVRTC, there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,7 +28,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<()> {
     std::fs::create_dir_all(&bundle)?;
     let tests = build(root, &["test", "--workspace", "--no-run", "--test", "gpu", "--test", "it"])?;
     let program = build(root, &["build", "--release", "--package", "foxhunt-cli"])?;
-    for (name, built) in [("gpu", &tests), ("it", &tests), ("foxhunt", &program)] {
+    let proof = build(root, &["build", "--workspace", "--example", "prove_learning"])?;
+    for (name, built) in [("gpu", &tests), ("it", &tests), ("foxhunt", &program), ("prove_learning", &proof)]
+    {
         let from =
             built.iter().find(|path| stem(path) == name).with_context(|| format!("cargo built no {name}"))?;
         let to = bundle.join(name);

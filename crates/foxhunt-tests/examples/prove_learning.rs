@@ -5,12 +5,13 @@
 //! five, each within two minutes. Part two: driftless random walks with costs, twenty markets and seeds. The test
 //! is Student's, one-sided, at one per cent: the mean net log return on unseen bars must not be above zero.
 //!
-//! `cargo run --release -p foxhunt-tests --example prove_learning`; exits with 1 when either part fails.
+//! `cargo run --release -p foxhunt-tests --example prove_learning [-- --device cuda]`; exits with 1 when either part
+//! fails. With `cuda` all runs share one device.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -30,7 +31,17 @@ const SECONDS: f64 = 120.0;
 /// 99 % quantile of Student's t with 19 degrees of freedom.
 const T_19_99: f64 = 2.539_483_19;
 
+/// Which engine the runs use.
+static DEVICE: OnceLock<Device> = OnceLock::new();
+
 fn main() -> anyhow::Result<ExitCode> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let device = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] | ["--device", "cpu"] => Device::Cpu,
+        ["--device", "cuda"] => Device::Cuda,
+        _ => anyhow::bail!("usage: prove_learning [--device cpu|cuda]"),
+    };
+    DEVICE.get_or_init(|| device);
     let learned = mean_reverting()?;
     let honest = random_walks()?;
     Ok(if learned && honest { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -41,7 +52,7 @@ fn main() -> anyhow::Result<ExitCode> {
 fn settings(seed: u64, epochs: u64) -> Settings {
     let mut settings = Settings::default();
     settings.run.seed = seed;
-    settings.run.device = Device::Cpu;
+    settings.run.device = *DEVICE.get_or_init(|| Device::Cpu);
     settings.run.threads = 1;
     settings.network.hidden = vec![64, 64];
     settings.learner.batch = 256;
