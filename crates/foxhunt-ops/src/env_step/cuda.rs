@@ -13,7 +13,7 @@ pub const ENV_STEP_CUH: &str = include_str!("env_step.cuh");
 shared_struct! {
     /// One bar, 64 bytes.
     pub struct Bar {
-        /// Price units.
+        /// Price units; NaN, as high and low, in a bar made to fill a gap, so that nothing fills in it.
         pub open: f64,
         /// Price units.
         pub high: f64,
@@ -124,5 +124,36 @@ fn pack(market: &HostMarket, bar: usize) -> Bar {
         route: market.route(bar, Exposure::Short).index(),
         bad_features: crate::guard::count_non_finite(market.feature_row(bar)),
         pad: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foxhunt_core::Settings;
+    use foxhunt_market::synthetic::RandomWalk;
+    use foxhunt_market::{N_MARKET_FEATURES, Normalise};
+
+    use super::*;
+
+    /// A bar on the device says what the environment of the CPU reads: prices to fill at, volume, spread, route.
+    #[test]
+    fn a_packed_bar_says_what_the_market_does() {
+        let walk = RandomWalk { n_bars: 900, seed: 2, volatility: 0.01, start_price: 9.0 };
+        let execution = Settings::default().execution;
+        let first = foxhunt_market::features::first_bar(&execution);
+        let mut market =
+            HostMarket::prepare(walk.bars().unwrap(), &execution, Normalise::FitOn(first..900)).unwrap();
+        market.features[700 * N_MARKET_FEATURES + 3] = f32::NAN;
+        market.bars.made = (0..900).map(|bar| bar % 50 == 0).collect();
+        for bar in first..899 {
+            let (now, next) = (pack(&market, bar), pack(&market, bar + 1));
+            let context = market.bar_context(bar, 1.0, 0.0, true);
+            let want = [context.next_open, context.next_high, context.next_low, context.next_volume];
+            let got = [next.open, next.high, next.low, next.volume];
+            assert_eq!(got.map(f64::to_bits), want.map(f64::to_bits), "bar {bar}");
+            assert_eq!((now.close, now.half_spread), (context.close, context.half_spread));
+            assert_eq!(now.route, market.route(bar, Exposure::Flat).index() - 18);
+            assert_eq!(now.bad_features, u32::from(bar == 700));
+        }
     }
 }

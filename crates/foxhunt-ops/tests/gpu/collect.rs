@@ -48,7 +48,9 @@ pub(crate) fn market(n_bars: usize) -> Market {
     };
     let execution = Settings::default().execution;
     let first = foxhunt_market::features::first_bar(&execution);
-    let bars = BarSeries::from_arrays(None, arrays).unwrap();
+    let mut bars = BarSeries::from_arrays(None, arrays).unwrap();
+    // Some bars were made to fill a gap: nothing fills in them.
+    bars.made = (0..n_bars).map(|bar| bar % 41 == 7).collect();
     Market::prepare(bars, &execution, Normalise::FitOn(first..n_bars)).unwrap()
 }
 
