@@ -41,6 +41,7 @@ pub mod monitor;
 pub mod policy;
 pub mod replay;
 pub mod run_folder;
+pub mod statistics;
 mod stop;
 pub mod trainer;
 
