@@ -36,6 +36,7 @@ pub mod guard;
 mod host_memory;
 mod host_values;
 pub mod learner;
+pub mod ledger;
 pub mod memory_plan;
 pub mod monitor;
 pub mod policy;
