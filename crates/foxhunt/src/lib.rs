@@ -37,6 +37,7 @@ mod host_memory;
 mod host_values;
 pub mod learner;
 pub mod ledger;
+pub mod lookahead;
 pub mod memory_plan;
 pub mod monitor;
 pub mod policy;

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod inspect;
+pub(crate) mod lookahead;
 pub(crate) mod resume;
 pub(crate) mod train;
 
