@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Evaluate(EvaluateArgs),
     /// Show what is understood of a bar file.
     Inspect(InspectArgs),
+    /// Train and test on one fold after the other, with several seeds, and judge the whole.
+    WalkForward(WalkForwardArgs),
     /// Look for values that know the future, from features to fills; exit 1 on a leak.
     Lookahead(LookaheadArgs),
     /// Show what this machine can run.
@@ -190,6 +192,18 @@ fn positive(text: &str) -> Result<usize, String> {
         Ok(rows @ 1..=0x8000_0000) => Ok(rows),
         _ => Err("a whole number from 1 to 2147483648".to_owned()),
     }
+}
+
+/// `foxhunt walk-forward`.
+#[derive(Debug, Args)]
+pub(crate) struct WalkForwardArgs {
+    /// Bar file; without it, the bundled sample.
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+    /// Print the settings that would be used, as TOML, and stop.
+    #[arg(long)]
+    pub(crate) show_settings: bool,
 }
 
 /// `foxhunt lookahead`.

@@ -46,6 +46,7 @@ pub mod run_folder;
 pub mod statistics;
 mod stop;
 pub mod trainer;
+pub mod walk_forward;
 
 pub use error::MLError;
 pub use foxhunt_core::Settings;

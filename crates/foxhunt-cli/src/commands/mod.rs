@@ -7,5 +7,6 @@ pub(crate) mod inspect;
 pub(crate) mod lookahead;
 pub(crate) mod resume;
 pub(crate) mod train;
+pub(crate) mod walk_forward;
 
 mod finish;
