@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use foxhunt::lookahead::Plant;
 use foxhunt_core::settings::{Device, Repair};
 
 /// Deep Q-learning for trading: bars in, a trained and honestly tested policy out.
@@ -27,6 +28,10 @@ pub(crate) enum Command {
     Evaluate(EvaluateArgs),
     /// Show what is understood of a bar file.
     Inspect(InspectArgs),
+    /// Train and test on one fold after the other, with several seeds, and judge the whole.
+    WalkForward(WalkForwardArgs),
+    /// Look for values that know the future, from features to fills; exit 1 on a leak.
+    Lookahead(LookaheadArgs),
     /// Show what this machine can run.
     Doctor,
     /// Time parts of the program on the GPU.
@@ -186,6 +191,66 @@ fn positive(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rows @ 1..=0x8000_0000) => Ok(rows),
         _ => Err("a whole number from 1 to 2147483648".to_owned()),
+    }
+}
+
+/// `foxhunt walk-forward`.
+#[derive(Debug, Args)]
+pub(crate) struct WalkForwardArgs {
+    /// Bar file; without it, the bundled sample.
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+    /// Print the settings that would be used, as TOML, and stop.
+    #[arg(long)]
+    pub(crate) show_settings: bool,
+}
+
+/// `foxhunt lookahead`.
+#[derive(Debug, Args)]
+pub(crate) struct LookaheadArgs {
+    /// Bar file; without it, the bundled sample.
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+    /// A run or policy folder whose policy is looked at; without it, a fresh network.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) policy: Option<PathBuf>,
+    /// Bars after which the future is changed.
+    #[arg(long, default_value_t = foxhunt::lookahead::DEFAULT_CUTS, value_name = "N")]
+    pub(crate) cuts: usize,
+    /// Plant a cheater in the pipeline itself, to see what a leak looks like.
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) plant: Option<PlantArg>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// See [`Plant`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PlantArg {
+    /// A feature that is the return of the next bar.
+    Feature,
+    /// A router that sees the volatility of the next bar.
+    Router,
+    /// A normaliser fitted on all bars.
+    Normaliser,
+    /// A policy that looks at the next close.
+    Decision,
+    /// Fills at the close the decision was made at.
+    Fill,
+}
+
+impl From<PlantArg> for Plant {
+    fn from(arg: PlantArg) -> Self {
+        match arg {
+            PlantArg::Feature => Self::Feature,
+            PlantArg::Router => Self::Router,
+            PlantArg::Normaliser => Self::Normaliser,
+            PlantArg::Decision => Self::Decision,
+            PlantArg::Fill => Self::Fill,
+        }
     }
 }
 

@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Command::Resume(args) => commands::resume::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),
         Command::Inspect(args) => commands::inspect::run(args),
+        Command::WalkForward(args) => commands::walk_forward::run(args),
+        Command::Lookahead(args) => commands::lookahead::run(args),
         Command::Doctor => commands::doctor::run(),
         Command::Bench(args) => commands::bench::run(args),
     };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use foxhunt::evaluation::Evaluation;
 use foxhunt::trainer::{MetricsLine, read_metrics};
+use foxhunt::walk_forward::WalkForwardOutcome;
 use foxhunt_core::Settings;
 use foxhunt_market::{Market, Repairs};
 use foxhunt_report::{Provenance, ReportInput, TrainingPoint};
@@ -28,6 +29,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) note: &'a DataNote,
     /// The figures.
     pub(crate) evaluation: &'a Evaluation,
+    /// Folds and seeds, of a walk-forward run.
+    pub(crate) walk_forward: Option<&'a WalkForwardOutcome>,
 }
 
 /// Writes both files into `folder`.
@@ -49,6 +52,7 @@ pub(crate) fn write(
         provenance: &provenance,
         bars: &subject.market.bars,
         evaluation: subject.evaluation,
+        walk_forward: subject.walk_forward,
         training,
         notes,
     };

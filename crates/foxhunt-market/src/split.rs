@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use foxhunt_core::settings::SplitSettings;
+use foxhunt_core::settings::{SplitSettings, SplitWindows};
 use serde::{Deserialize, Serialize};
 
 use crate::MarketError;
@@ -25,11 +25,15 @@ pub struct Split {
 
 impl Split {
     /// Cuts bars `first_bar..n_bars` at the settings' shares, rounded down, and leaves `purge_bars` out before
-    /// the validation and the test window.
+    /// the validation and the test window; or takes the settings' windows as they are.
     ///
     /// # Errors
-    /// [`MarketError::TooFewRows`] when a window would hold fewer than two bars.
+    /// [`MarketError::TooFewRows`] when a window would hold fewer than two bars or ends behind the last one,
+    /// [`MarketError::InvalidArgument`] when a given one begins before `first_bar`.
     pub fn new(n_bars: usize, first_bar: usize, settings: &SplitSettings) -> Result<Self, MarketError> {
+        if let Some(windows) = &settings.windows {
+            return Self::given(n_bars, first_bar, windows);
+        }
         let usable = n_bars.saturating_sub(first_bar);
         let cut = |share: f64| first_bar + (usable as f64 * share) as usize;
         let (first, second) = (cut(settings.train), cut(settings.train + settings.validation));
@@ -54,6 +58,29 @@ impl Split {
             .max()
             .unwrap_or(0);
         Err(MarketError::TooFewRows { need: first_bar.saturating_add(need), have: n_bars })
+    }
+
+    /// Order and length of the windows were checked with the settings.
+    fn given(n_bars: usize, first_bar: usize, windows: &SplitWindows) -> Result<Self, MarketError> {
+        let [train, validation, test] = [windows.train, windows.validation, windows.test].map(|[a, b]| a..b);
+        if train.start < first_bar {
+            return Err(MarketError::InvalidArgument {
+                what: "split.windows.train",
+                value: format!("{train:?}"),
+                rule: "behind the bars that fill the look-backs",
+            });
+        }
+        if test.end > n_bars {
+            return Err(MarketError::TooFewRows { need: test.end, have: n_bars });
+        }
+        Ok(Self { train, validation, test })
+    }
+
+    /// The windows as settings that give this split again.
+    #[must_use]
+    pub fn windows(&self) -> SplitWindows {
+        let pair = |range: &Range<usize>| [range.start, range.end];
+        SplitWindows { train: pair(&self.train), validation: pair(&self.validation), test: pair(&self.test) }
     }
 }
 
@@ -80,12 +107,22 @@ mod tests {
         for (train, validation, purge_bars) in
             [(0.6, 0.2, usize::MAX), (0.6, 0.2, i64::MAX as usize), (1e-300, 0.2, 5), (0.7, 0.3 - 1e-16, 5)]
         {
-            let settings = SplitSettings { train, validation, purge_bars };
+            let settings = SplitSettings { train, validation, purge_bars, windows: None };
             match Split::new(1100, 100, &settings) {
                 Err(MarketError::TooFewRows { need, have: 1100 }) => assert!(need > 1100, "{settings:?}"),
                 other => panic!("{settings:?}: {other:?}"),
             }
         }
+    }
+
+    /// Given windows are taken as they are, where there are bars for them.
+    #[test]
+    fn given_windows_are_taken() {
+        let split = Split { train: 100..500, validation: 510..700, test: 720..800 };
+        let settings = SplitSettings { windows: Some(split.windows()), ..SplitSettings::default() };
+        assert_eq!(Split::new(800, 100, &settings).unwrap(), split);
+        assert!(matches!(Split::new(799, 100, &settings), Err(MarketError::TooFewRows { need: 800, .. })));
+        assert!(matches!(Split::new(800, 101, &settings), Err(MarketError::InvalidArgument { .. })));
     }
 
     proptest! {
@@ -95,7 +132,8 @@ mod tests {
         fn windows_are_ordered_and_errors_can_be_cured(
             n_bars in 0usize..2000, first_bar in 0usize..600, train in 0.05..0.8f64, rest in 0.1..0.9f64, purge in 0usize..40,
         ) {
-            let settings = SplitSettings { train, validation: (1.0 - train) * rest, purge_bars: purge };
+            let validation = (1.0 - train) * rest;
+            let settings = SplitSettings { train, validation, purge_bars: purge, windows: None };
             match Split::new(n_bars, first_bar, &settings) {
                 Ok(s) => {
                     prop_assert_eq!(s.train.start, first_bar);

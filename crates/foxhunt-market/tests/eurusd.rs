@@ -21,6 +21,11 @@ fn sharpe_of_holding_the_sample() {
     assert!((per_year.unwrap() - 6280.6).abs() < 0.1, "{per_year:?}");
     let ratio = sharpe(&simple_returns(&bars.close).unwrap(), per_year, 0.0).unwrap();
     assert_eq!(format!("{ratio:.3}"), "1.860");
+    // What a constant would make of it: days of the stock exchange, hours of a year with its weekends.
+    for (constant, wrong) in [(252.0, 0.372_490), (8_760.0, 2.196_170)] {
+        let ratio = sharpe(&simple_returns(&bars.close).unwrap(), Some(constant), 0.0).unwrap();
+        assert!((ratio - wrong).abs() < 1e-6, "{ratio} for {wrong}");
+    }
     // The same by the last close over the first, and by the day count.
     let growth = bars.close[bars.len() - 1] / bars.close[0] - 1.0;
     assert!((total_return(&bars.close).unwrap() - growth).abs() < 1e-15);

@@ -69,6 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         provenance: &provenance,
         bars: &market.bars,
         evaluation: &evaluation,
+        walk_forward: None,
         training: &training,
         notes: &["A synthetic market and its optimal policy; the training curves are made up.".into()],
     };

@@ -4,6 +4,7 @@
 //! `plot`'s business.
 
 use foxhunt::evaluation::WindowEvaluation;
+use foxhunt::walk_forward::WalkForwardOutcome;
 use foxhunt_core::Exposure;
 use foxhunt_market::BarSeries;
 
@@ -88,6 +89,36 @@ pub fn equity(w: &WindowEvaluation, bars: &BarSeries) -> Plot {
     plot.key("random", "line", format!("random mean {}", percent_sign(last(&mean))));
     plot.key("random", "band", format!("range of {} random policies", w.random.runs.len()));
     plot.key("flat", "line", "flat");
+    plot
+}
+
+/// Net return of every seed over the stitched test windows, and of their mean.
+#[must_use]
+pub fn seeds(walk: &WalkForwardOutcome, bars: &BarSeries) -> Plot {
+    let w = &walk.seeds[walk.median].evaluation;
+    let mean = share_of_start(&walk.mean_equity);
+    let all: Vec<Vec<f64>> =
+        walk.seeds.iter().map(|seed| share_of_start(&seed.evaluation.agent.backtest.equity)).collect();
+    let hold =
+        w.baselines.iter().find(|b| b.name == "buy and hold").map(|b| share_of_start(&b.backtest.equity));
+    let values = mean.iter().chain(all.iter().flatten()).chain(hold.iter().flatten());
+    let scale = Scale::fit(values.copied(), Some(0.0), Kind::Linear);
+    let ends: Vec<String> = all.iter().map(|values| percent_sign(last(values))).collect();
+    let mut plot = Plot::new("walk-forward-seeds", "Every seed", scale, percent_tick)
+        .note("net return over the test windows, one account a seed, after all costs")
+        .alt(format!("At the end: seeds {}; their mean {}.", ends.join(", "), percent_sign(last(&mean))))
+        .x_labels(time_labels(w, bars));
+    plot.rule("flat", 0.0);
+    if let Some(hold) = &hold {
+        plot.line("hold", hold);
+        plot.key("hold", "line", format!("buy and hold {}", percent_sign(last(hold))));
+    }
+    for values in &all {
+        plot.line("random", values);
+    }
+    plot.line("agent", &mean);
+    plot.key("agent", "line", format!("mean of seeds {}", percent_sign(last(&mean))));
+    plot.key("random", "line", format!("{} seeds", all.len()));
     plot
 }
 

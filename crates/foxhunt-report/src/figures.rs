@@ -70,6 +70,13 @@ figures! {
     sharpe, "Sharpe ratio", Ratio, |m| m.sharpe.clone(),
         "Mean excess return per bar over its sample standard deviation, times the root of bars a year. \
          The risk-free rate is compounded down to a bar. Flat bars count.";
+    sharpe_low, "Sharpe ratio, 95\u{a0}% from", Ratio, |m| m.sharpe_low.clone(),
+        "Lower end of the central normal interval around the Sharpe ratio, with the standard error of independent returns \
+         of any law with four moments (Mertens, 2002). Returns that follow each other make the true interval wider.";
+    sharpe_high, "Sharpe ratio, 95\u{a0}% to", Ratio, |m| m.sharpe_high.clone(),
+        "Upper end of that interval.";
+    sharpe_daily, "Sharpe ratio of days", Ratio, |m| m.sharpe_daily.clone(),
+        "The Sharpe ratio of the last equity of each UTC day, times the root of the days a year as observed.";
     sortino, "Sortino ratio", Ratio, |m| m.sortino.clone(),
         "As the Sharpe ratio, over the root mean square of the negative excess returns of all bars.";
     psr, "P(Sharpe > 0)", Percent, |m| m.psr.clone(),
@@ -77,6 +84,8 @@ figures! {
          Sharpe ratio is positive, given length, skewness and kurtosis of the returns. Not corrected for trials.";
     max_drawdown, "Max drawdown", Percent, |m| m.max_drawdown.clone(),
         "Largest fall from a peak of equity as a share of that peak; the start equity is the first peak.";
+    drawdown_bars, "Longest drawdown, bars", Count, |m| Measure::of(m.drawdown_bars as f64),
+        "Bars of the longest time below a former peak of equity.";
     calmar, "Calmar ratio", Ratio, |m| m.calmar.clone(),
         "Return a year over max drawdown.";
     turnover, "Turnover", Ratio, |m| Measure::of(m.turnover),

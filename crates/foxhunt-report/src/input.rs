@@ -3,6 +3,7 @@
 //! The caller fills these; nothing here reads a run folder.
 
 use foxhunt::evaluation::Evaluation;
+use foxhunt::walk_forward::WalkForwardOutcome;
 use foxhunt_market::{BarSeries, Market};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ pub struct ReportInput<'a> {
     pub bars: &'a BarSeries,
     /// Agent and baselines.
     pub evaluation: &'a Evaluation,
+    /// Folds and seeds, when this is of a walk-forward run.
+    pub walk_forward: Option<&'a WalkForwardOutcome>,
     /// Training curves, one point an epoch in order; empty when a policy is evaluated alone.
     pub training: &'a [TrainingPoint],
     /// Anything the reader must know, for example that training was stopped or that no seeds were repeated.

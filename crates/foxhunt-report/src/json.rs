@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use foxhunt::evaluation::{Backtest, Measure, Metrics, OrderCounts, Summary, WindowEvaluation};
+use foxhunt::evaluation::{Backtest, Measure, Metrics, OrderCounts, Summary, Verdict, WindowEvaluation};
+use foxhunt::walk_forward::{Fold, FoldResult, Scores, WalkForwardOutcome};
 use serde::Serialize;
 
 use crate::ReportError;
@@ -37,6 +38,8 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
         settings_toml: input.settings_toml,
         provenance: Data::of(input.provenance),
         fill_rule: FILL_RULE,
+        verdict: input.evaluation.verdict.as_ref(),
+        walk_forward: input.walk_forward.map(|walk| Walk::of(walk, &input.bars.time)),
         windows: windows.iter().map(|window| Window::of(window, &input.bars.time)).collect(),
         training: input.training.iter().map(Epoch::of).collect(),
         notes: input.notes,
@@ -61,6 +64,10 @@ struct Report<'a> {
     settings_toml: &'a str,
     provenance: Data<'a>,
     fill_rule: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict: Option<&'a Verdict>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    walk_forward: Option<Walk>,
     windows: Vec<Window<'a>>,
     training: Vec<Epoch>,
     notes: &'a [String],
@@ -120,6 +127,8 @@ struct Window<'a> {
     agent: Policy<'a>,
     baselines: Vec<Policy<'a>>,
     random: Random,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    foresight: Option<Policy<'a>>,
     ladder: Vec<Rung>,
     actions: Actions<'a>,
     series: Series<'a>,
@@ -151,6 +160,7 @@ impl<'a> Window<'a> {
             agent: Policy::of(&w.agent.name, &w.agent.metrics, &w.agent.backtest),
             baselines: w.baselines.iter().map(|b| Policy::of(&b.name, &b.metrics, &b.backtest)).collect(),
             random: Random::of(w),
+            foresight: w.foresight.as_ref().map(|p| Policy::of(&p.name, &p.metrics, &p.backtest)),
             ladder: w
                 .ladder
                 .iter()
@@ -221,6 +231,92 @@ impl Random {
             matched: r.matched,
             worse_than_agent: w.random_policies_beaten(),
             figures: FIGURES.iter().map(|figure| (figure.key, r.summary(figure.of))).collect(),
+        }
+    }
+}
+
+/// Folds and seeds.
+#[derive(Serialize)]
+struct Walk {
+    folds: Vec<Fold>,
+    runs: Vec<Run>,
+    seeds: Vec<Seed>,
+    median_seed: u64,
+    scores: Scores,
+    series: WalkSeries,
+}
+
+#[derive(Serialize)]
+struct Run {
+    fold: usize,
+    seed: u64,
+    epochs: u64,
+    updates: u64,
+    best_epoch: Measure,
+    train: Figures,
+    validation: Figures,
+    test: Figures,
+}
+
+#[derive(Serialize)]
+struct Seed {
+    seed: u64,
+    ruined: bool,
+    figures: Figures,
+}
+
+#[derive(Serialize)]
+struct WalkSeries {
+    bar: Vec<usize>,
+    time_ns: Vec<i64>,
+    mean: Vec<f64>,
+    seeds: Vec<Vec<f64>>,
+    not_finite: usize,
+}
+
+impl Walk {
+    fn of(w: &WalkForwardOutcome, times: &[i64]) -> Self {
+        let run = |r: &FoldResult| Run {
+            fold: r.fold.number,
+            seed: r.seed,
+            epochs: r.epochs,
+            updates: r.updates,
+            best_epoch: Measure::of_option(
+                r.best_epoch.map(|epoch| epoch as f64),
+                "no validation gave a score",
+            ),
+            train: figures(&r.train),
+            validation: figures(&r.validation),
+            test: figures(&r.test),
+        };
+        let equity: Vec<&Vec<f64>> = w.seeds.iter().map(|s| &s.evaluation.agent.backtest.equity).collect();
+        let mut chosen = sample::min_max(&w.mean_equity, SERIES_COLUMNS);
+        let thinned = chosen.len();
+        let finite = |values: &Vec<f64>, i: usize| values.get(i).is_some_and(|v| v.is_finite());
+        chosen.retain(|i| finite(&w.mean_equity, *i) && equity.iter().all(|values| finite(values, *i)));
+        let thin = |values: &Vec<f64>| chosen.iter().map(|i| ten_digits(values[*i])).collect();
+        let first = w.seeds[w.median].evaluation.bars.start;
+        Self {
+            folds: w.folds.clone(),
+            runs: w.results.iter().map(run).collect(),
+            seeds: w
+                .seeds
+                .iter()
+                .map(|s| Seed {
+                    seed: s.seed,
+                    ruined: s.evaluation.agent.metrics.ruined,
+                    figures: figures(&s.evaluation.agent.metrics),
+                })
+                .collect(),
+            median_seed: w.seeds[w.median].seed,
+            scores: w.scores.clone(),
+            series: WalkSeries {
+                bar: chosen.iter().map(|i| first + i).collect(),
+                time_ns: chosen.iter().map(|i| times[first + i]).collect(),
+                mean: thin(&w.mean_equity),
+                seeds: equity.iter().map(|values| thin(values)).collect(),
+                not_finite: thinned - chosen.len(),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod figures;
 pub mod html;
 mod input;
 pub mod json;
+pub mod lookahead;
 pub mod number;
 pub mod plot;
 pub mod table;

@@ -7,10 +7,14 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use foxhunt::evaluation::{Evaluation, Measure, Metrics, WindowEvaluation};
+use foxhunt::walk_forward::WalkForwardOutcome;
 
+use crate::html::{verdict, walk};
 use crate::number::{count, grouped, or_na, percent};
 use crate::time::date;
 
+/// Characters of a line of prose.
+const WIDTH: usize = 80;
 const HEADER: [&str; 8] = ["", "net %", "a year %", "Sharpe", "drawdown %", "turnover", "trades", "costs %"];
 
 /// The comparison as text, at most about 80 columns wide, without a final newline.
@@ -51,11 +55,45 @@ pub fn summary(evaluation: &Evaluation) -> String {
     for (what, reason) in reasons {
         let _ = writeln!(out, "n/a for {what}: {reason}.");
     }
+    if let Some(verdict) = &evaluation.verdict {
+        out.push('\n');
+        out.push_str(&wrapped(&verdict::sentence(verdict), WIDTH));
+        for (label, text) in verdict::rows(verdict) {
+            out.push_str(&wrapped(&format!("  {label}: {text}"), WIDTH));
+        }
+        out.push('\n');
+    }
     out.push_str(
         "Net of all costs; costs are fees, spread and impact over start equity. random:\n\
-         mean of policies with the agent's turnover. A year has the bars seen in each\n\
-         window.",
+         mean of policies with the agent's turnover. foresight: the best found by one\n\
+         who knows every bar. A year has the bars seen in each window.",
     );
+    out
+}
+
+/// Folds and seeds as text: scores with intervals, and what each seed ended with.
+#[must_use]
+pub fn walk_forward(outcome: &WalkForwardOutcome) -> String {
+    let mut out = format!(
+        "{} folds, {} seeds; {} of {} test windows ended with a profit after costs.\n",
+        outcome.folds.len(),
+        outcome.seeds.len(),
+        outcome.scores.profitable,
+        outcome.scores.runs
+    );
+    for line in walk::lines(outcome) {
+        out.push_str(&wrapped(&format!("  {line}"), WIDTH));
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(HEADER);
+    let mut reasons = Vec::new();
+    for seed in &outcome.seeds {
+        table.add_row(row(&format!("seed {}", seed.seed), &seed.evaluation.agent.metrics, &mut reasons));
+    }
+    align(&mut table);
+    let _ = write!(out, "{table}");
     out
 }
 
@@ -69,11 +107,18 @@ fn block(window: &WindowEvaluation, reasons: &mut Vec<(String, String)>) -> Tabl
         table.add_row(row(&baseline.name, &baseline.metrics, reasons));
     }
     table.add_row(random_row(window));
+    if let Some(foresight) = &window.foresight {
+        table.add_row(row("foresight", &foresight.metrics, reasons));
+    }
+    align(&mut table);
+    table
+}
+
+fn align(table: &mut Table) {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((2, 0));
         column.set_cell_alignment(if index == 0 { CellAlignment::Left } else { CellAlignment::Right });
     }
-    table
 }
 
 fn row(name: &str, m: &Metrics, reasons: &mut Vec<(String, String)>) -> Vec<String> {
@@ -94,11 +139,11 @@ fn row(name: &str, m: &Metrics, reasons: &mut Vec<(String, String)>) -> Vec<Stri
         name.to_owned(),
         or_na(&m.net_return, percent),
         or_na(&m.annual_return, percent),
-        or_na(&m.sharpe, |v| grouped(v, 2)),
+        or_na(&m.sharpe, two),
         or_na(&m.max_drawdown, |v| grouped(v * 100.0, 2)),
         few(m.turnover),
         count(m.trades as u64),
-        or_na(&m.cost_share, |v| grouped(v * 100.0, 2)),
+        or_na(&m.cost_share, |v| two(v * 100.0)),
     ]
 }
 
@@ -108,12 +153,43 @@ fn random_row(window: &WindowEvaluation) -> Vec<String> {
         format!("random x{}", window.random.runs.len()),
         or_na(&mean(|m| m.net_return.clone()), percent),
         or_na(&mean(|m| m.annual_return.clone()), percent),
-        or_na(&mean(|m| m.sharpe.clone()), |v| grouped(v, 2)),
+        or_na(&mean(|m| m.sharpe.clone()), two),
         or_na(&mean(|m| m.max_drawdown.clone()), |v| grouped(v * 100.0, 2)),
         few(window.random.turnover),
         or_na(&mean(|m| Measure::of(m.trades as f64)), few),
-        or_na(&mean(|m| m.cost_share.clone()), |v| grouped(v * 100.0, 2)),
+        or_na(&mean(|m| m.cost_share.clone()), |v| two(v * 100.0)),
     ]
+}
+
+/// `text` in lines of at most `width` characters, each with a line end; further lines are indented by four. Plain ASCII.
+fn wrapped(text: &str, width: usize) -> String {
+    let text = text.replace('\u{a0}', " ");
+    let indent = text.len() - text.trim_start().len();
+    let mut out = " ".repeat(indent);
+    let mut column = indent;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if column + 1 + length > width {
+            out.push_str("\n    ");
+            column = 4;
+        } else if column > indent {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += length;
+    }
+    out.push('\n');
+    out
+}
+
+/// Two decimals, none from a hundred on, powers of ten from a hundred thousand on: who knows every bar earns such figures.
+fn two(value: f64) -> String {
+    match value.abs() {
+        size if size < 100.0 => grouped(value, 2),
+        size if size < 1e5 => grouped(value, 0),
+        _ => format!("{value:.1e}"),
+    }
 }
 
 /// One decimal, and none from a thousand on.

@@ -2,8 +2,12 @@
 
 use std::ops::Range;
 
-use foxhunt::evaluation::{Evaluation, evaluate_windows};
+use foxhunt::evaluation::{Evaluation, Verdict, evaluate_windows};
+use foxhunt::ledger::Tried;
+use foxhunt::run_folder::RunPaths;
+use foxhunt::statistics::Trials;
 use foxhunt::trainer::NeverStop;
+use foxhunt::walk_forward::{FoldResult, Scores, SeedResult, WINDOW_NAME, WalkForwardOutcome};
 use foxhunt_core::settings::EvaluationSettings;
 use foxhunt_core::{Exposure, FactoredAction, OrderType, Settings, Urgency};
 use foxhunt_market::synthetic::RandomWalk;
@@ -67,6 +71,15 @@ fn points(n: u64) -> Vec<TrainingPoint> {
 
 /// Renders both and applies what must hold of every report.
 fn render(market: &Market, evaluation: &Evaluation, training: &[TrainingPoint]) -> (String, Value) {
+    render_whole(market, evaluation, training, None)
+}
+
+fn render_whole(
+    market: &Market,
+    evaluation: &Evaluation,
+    training: &[TrainingPoint],
+    walk_forward: Option<&WalkForwardOutcome>,
+) -> (String, Value) {
     let provenance = Provenance::of_market("a <script> & \"b\".csv", market, 0.5);
     let notes = vec!["a note with <b>".to_owned()];
     let input = ReportInput {
@@ -81,6 +94,7 @@ fn render(market: &Market, evaluation: &Evaluation, training: &[TrainingPoint]) 
         evaluation,
         training,
         notes: &notes,
+        walk_forward,
     };
     let html = html::render(&input).unwrap();
     let json = json::render(&input).unwrap();
@@ -88,6 +102,7 @@ fn render(market: &Market, evaluation: &Evaluation, training: &[TrainingPoint]) 
     assert_eq!(html.contains("<svg"), !evaluation.windows.is_empty());
     let value: Value = serde_json::from_str(&json).unwrap();
     check_json(&value, "report");
+    check_schema(&value);
     for window in &evaluation.windows {
         for text in [charts::equity(window, &market.bars).html(), charts::price(window, &market.bars).html()]
         {
@@ -98,6 +113,103 @@ fn render(market: &Market, evaluation: &Evaluation, training: &[TrainingPoint]) 
     check_text(&table);
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
     (html, value)
+}
+
+/// The published schema holds every key there is, and no other.
+fn check_schema(report: &Value) {
+    let schema: Value = serde_json::from_str(include_str!("../../../docs/report.schema.json")).unwrap();
+    let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+    compiler.add_resource("report.schema.json", schema).unwrap();
+    let index = compiler.compile("report.schema.json", &mut schemas).unwrap();
+    if let Err(error) = schemas.validate(report, index) {
+        panic!("{error:#}");
+    }
+}
+
+/// A walk-forward run: every seed, fold and score on the page and in JSON, under the schema, with a verdict in words.
+#[test]
+fn folds_and_seeds() {
+    let (market, window) = walk(900);
+    let params = EnvParams::new(&Settings::default());
+    let seeds: Vec<SeedResult> = [3, 7, 11]
+        .map(|step: usize| {
+            let windows = [(WINDOW_NAME, window.start + 400..window.end)];
+            let rules = EvaluationSettings { random_policies: 2, ..EvaluationSettings::default() };
+            let policy = &mut |_: &[f32], bar: usize| Ok(order(bar / step, 0, 1).into());
+            let judged = evaluate_windows(&market, &windows, &params, &rules, 1, &NeverStop, policy);
+            SeedResult { seed: step as u64, evaluation: judged.unwrap().windows.remove(0) }
+        })
+        .to_vec();
+    let mut settings = Settings::default();
+    settings.walk_forward.folds = 2;
+    let folds = foxhunt::walk_forward::plan(market.len(), window.start, &settings).unwrap();
+    let results: Vec<FoldResult> = folds
+        .iter()
+        .flat_map(|fold| seeds.iter().map(move |seed| (fold, seed)))
+        .map(|(fold, seed)| FoldResult {
+            fold: fold.clone(),
+            seed: seed.seed,
+            data_hash: String::new(),
+            settings_hash: String::new(),
+            engine: "cpu".into(),
+            epochs: 4,
+            updates: 80,
+            best_epoch: (seed.seed != 3).then_some(2),
+            train: seed.evaluation.agent.metrics.clone(),
+            validation: seed.evaluation.agent.metrics.clone(),
+            test: seed.evaluation.agent.metrics.clone(),
+        })
+        .collect();
+    let mean_equity = seeds[1].evaluation.agent.backtest.equity.clone();
+    let tried = Tried { trials: Trials { count: 12, variance: None }, unreadable_lines: 1 };
+    let time = &market.bars.time[seeds[0].evaluation.bars.clone()];
+    let outcome = WalkForwardOutcome {
+        run: RunPaths::new("runs/x"),
+        data_hash: String::new(),
+        scores: Scores::of(&results, 3, 1),
+        folds,
+        results,
+        median: 1,
+        verdict: Verdict::of("mean of 3 seeds", &mean_equity, time, 0.0, &tried),
+        mean_equity,
+        seeds,
+    };
+    let evaluation = Evaluation {
+        windows: vec![outcome.seeds[1].evaluation.clone()],
+        verdict: Some(outcome.verdict.clone()),
+    };
+    let (html, json) = render_whole(&market, &evaluation, &[], Some(&outcome));
+    for needed in ["Folds and seeds", "seed 7, shown below", "Not to be told from luck", "12 configurations"]
+    {
+        assert!(html.contains(needed), "{needed} is not on the page");
+    }
+    assert_eq!(json["walk_forward"]["runs"].as_array().unwrap().len(), 6);
+    assert_eq!(json["walk_forward"]["runs"][0]["best_epoch"]["reason"], "no validation gave a score");
+    assert_eq!(json["verdict"]["trials"], 12);
+    let text = table::walk_forward(&outcome);
+    check_text(&text);
+    assert!(text.contains("seed 11") && text.contains("IQM"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 84), "{text}");
+}
+
+/// A schema that takes anything would prove nothing.
+#[test]
+fn the_schema_refuses_what_is_wrong() {
+    let (market, window) = walk(400);
+    let evaluation = evaluate(&market, &window, &EnvParams::new(&Settings::default()), 2, busy);
+    let (_, json) = render(&market, &evaluation, &points(1));
+    let wrong: [fn(&mut Value); 5] = [
+        |r| drop(r.as_object_mut().unwrap().remove("windows")),
+        |r| r["schema"] = "foxhunt-report/2".into(),
+        |r| r["windows"][0]["agent"]["figures"]["sharpe"] = Value::Null,
+        |r| r["windows"][0]["agent"]["figures"]["sharpe"] = serde_json::json!({"value": null}),
+        |r| r["provenance"]["more"] = 1.into(),
+    ];
+    for (i, change) in wrong.into_iter().enumerate() {
+        let mut report = json.clone();
+        change(&mut report);
+        assert!(std::panic::catch_unwind(|| check_schema(&report)).is_err(), "change {i} passes");
+    }
 }
 
 fn check_text(text: &str) {
@@ -221,6 +333,7 @@ fn odd_runs() {
     assert!(json["windows"].as_array().unwrap().iter().any(|w| w["agent"]["ruined"] == true));
 
     let short = Evaluation {
+        verdict: None,
         windows: ["train", "validation", "test"]
             .iter()
             .enumerate()
@@ -238,7 +351,7 @@ fn odd_runs() {
     };
     let (html, _) = render(&market, &short, &points(2));
     assert!(html.contains("1 returns, needs 2"));
-    let nothing = Evaluation { windows: Vec::new() };
+    let nothing = Evaluation { windows: Vec::new(), verdict: None };
     render(&market, &nothing, &[]);
 }
 
@@ -350,11 +463,12 @@ fn a_window_outside_the_bars_is_refused() {
         bars: &market.bars,
         evaluation: &evaluation,
         training: &[],
+        walk_forward: None,
         notes: &[],
     };
     let folder = tempfile::tempdir().unwrap();
     assert!(matches!(write(folder.path(), &input), Err(ReportError::Window { .. })));
-    let nothing = Evaluation { windows: Vec::new() };
+    let nothing = Evaluation { windows: Vec::new(), verdict: None };
     write(folder.path(), &ReportInput { evaluation: &nothing, ..input }).unwrap();
     assert!(folder.path().join("report.html").exists() && folder.path().join("report.json").exists());
 }

@@ -36,13 +36,17 @@ pub mod guard;
 mod host_memory;
 mod host_values;
 pub mod learner;
+pub mod ledger;
+pub mod lookahead;
 pub mod memory_plan;
 pub mod monitor;
 pub mod policy;
 pub mod replay;
 pub mod run_folder;
+pub mod statistics;
 mod stop;
 pub mod trainer;
+pub mod walk_forward;
 
 pub use error::MLError;
 pub use foxhunt_core::Settings;

@@ -150,6 +150,13 @@ impl MemoryPlan {
         self.check_against(host_memory::free())
     }
 
+    /// How many such runs fit into what is free now; none where the system does not tell.
+    #[must_use]
+    pub fn fitting(&self) -> Option<usize> {
+        let times = host_memory::free()? / self.host_bytes().max(1);
+        Some(usize::try_from(times).unwrap_or(usize::MAX))
+    }
+
     fn check_against(&self, free: Option<u64>) -> Result<(), MLError> {
         let bytes = self.host_bytes();
         match free {

@@ -52,6 +52,8 @@ paths!(
     checkpoints = "checkpoints",
     /// The folder of the best policy.
     policy = "policy",
+    /// The folder of a walk-forward run's folds, each a run folder.
+    folds = "folds",
     /// The report as a page.
     report_html = "report.html",
     /// The report as data.
@@ -98,18 +100,29 @@ impl RunFolder {
                 _ => parent.join(format!("{name}-{attempt}")),
             };
             match fs::create_dir(&folder) {
-                Ok(()) => {
-                    let run = Self::lock(RunPaths::new(folder))?;
-                    let toml = settings.to_toml()?;
-                    write_synced(&run.paths.settings(), toml.as_bytes())?;
-                    return Ok(run);
-                }
+                Ok(()) => return Self::begin(folder, settings),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(io("create", &folder, source)),
             }
         }
         let taken = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
         Err(io("create", &parent.join(name), taken))
+    }
+
+    /// As [`RunFolder::create`], under the name given, which must not be taken.
+    ///
+    /// # Errors
+    /// As [`RunFolder::create`].
+    pub fn create_at(folder: &Path, settings: &Settings) -> Result<Self, MLError> {
+        fs::create_dir(folder).map_err(|source| io("create", folder, source))?;
+        Self::begin(folder.to_path_buf(), settings)
+    }
+
+    fn begin(folder: PathBuf, settings: &Settings) -> Result<Self, MLError> {
+        let run = Self::lock(RunPaths::new(folder))?;
+        let toml = settings.to_toml()?;
+        write_synced(&run.paths.settings(), toml.as_bytes())?;
+        Ok(run)
     }
 
     /// Takes the lock of an existing run.
@@ -142,11 +155,7 @@ impl RunFolder {
     /// # Errors
     /// [`MLError::WriteFailed`] or [`MLError::Io`].
     pub fn write_json(&self, path: &Path, value: &impl Serialize) -> Result<(), MLError> {
-        let json = serde_json::to_vec_pretty(value)
-            .map_err(|error| MLError::Checkpoint { path: path.to_path_buf(), reason: error.to_string() })?;
-        let temporary = path.with_extension("json.tmp");
-        write_synced(&temporary, &json)?;
-        fs::rename(&temporary, path).map_err(|source| io("rename", &temporary, source))
+        write_json(path, value)
     }
 
     /// The system drops the lock with its process, however that ends, so a lock is never stale; what a dead
@@ -188,6 +197,15 @@ impl Drop for RunFolder {
         // An empty lock file says that its holder ended properly. Failing to say so costs a notice at most.
         let _ = self.lock.set_len(0);
     }
+}
+
+/// See [`RunFolder::write_json`].
+pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), MLError> {
+    let json = serde_json::to_vec_pretty(value)
+        .map_err(|error| MLError::Checkpoint { path: path.to_path_buf(), reason: error.to_string() })?;
+    let temporary = path.with_extension("json.tmp");
+    write_synced(&temporary, &json)?;
+    fs::rename(&temporary, path).map_err(|source| io("rename", &temporary, source))
 }
 
 fn io(action: &'static str, path: &Path, source: std::io::Error) -> MLError {

@@ -7,7 +7,7 @@ use foxhunt::trainer::NeverStop;
 use foxhunt_market::{Market, Normalise};
 use foxhunt_ops::env_step::EnvParams;
 
-use super::finish::announce;
+use super::finish::{self, announce};
 use crate::args::EvaluateArgs;
 use crate::data::{DataNote, Source};
 use crate::report::{self, Subject};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
     let normalise = Normalise::With(policy.normaliser().clone());
     let market = Market::prepare(loaded.bars, &settings.execution, normalise)
         .map_err(|error| note.source.named(error))?;
-    let evaluation = evaluate_windows(
+    let mut evaluation = evaluate_windows(
         &market,
         &[("file", market.first_bar..market.len())],
         &EnvParams::new(&settings),
@@ -44,6 +44,8 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
         &NeverStop,
         &mut |state, bar| policy.act(&market, state, bar),
     )?;
+
+    evaluation.verdict = finish::recorded(&args.run, &market, policy.settings(), &evaluation)?;
 
     if args.json {
         console::line(&serde_json::to_string(&evaluation)?);
@@ -61,6 +63,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
             market: &market,
             note: &note,
             evaluation: &evaluation,
+            walk_forward: None,
         };
         report::write(folder, &subject, &[], &[])?;
         console::notice(&format!("report {}", folder.join("report.html").display()));

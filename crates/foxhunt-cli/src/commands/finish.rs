@@ -1,11 +1,15 @@
 //! What training commands share: the line about the data, the run itself, the table at its end.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use foxhunt::Trainer;
 use foxhunt::engine_choice::memory_plan;
+use foxhunt::evaluation::{Evaluation, Verdict, estimate};
+use foxhunt::ledger::{Entry, Ledger};
 use foxhunt::trainer::{StopReason, TrainOutcome};
 use foxhunt_core::Settings;
-use foxhunt_market::DataReport;
+use foxhunt_market::{DataReport, Market};
 
 use crate::data::{DataNote, Source};
 use crate::report::{self, Subject};
@@ -53,7 +57,15 @@ pub(super) fn train_and_report(
     let title = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     report::write(
         folder,
-        &Subject { title: &title, engine, settings: &settings, market: &market, note, evaluation },
+        &Subject {
+            title: &title,
+            engine,
+            settings: &settings,
+            market: &market,
+            note,
+            evaluation,
+            walk_forward: None,
+        },
         &report::training_points(&outcome.run.metrics())?,
         &[told(&outcome), format!("Planned memory: {}.", memory_plan(&settings, market.len()))],
     )?;
@@ -63,6 +75,25 @@ pub(super) fn train_and_report(
         outcome.run.report_html().display()
     ));
     Ok(exit::OK)
+}
+
+/// Tells the ledger beside the run in `run` what its policy gave on other bars, and judges that by all that was tried on
+/// them; none where there is no ledger.
+pub(super) fn recorded(
+    run: &Path,
+    market: &Market,
+    settings: &Settings,
+    evaluation: &Evaluation,
+) -> anyhow::Result<Option<Verdict>> {
+    let ledger = run.ancestors().skip(1).take(4).map(Ledger::in_folder).find(|ledger| ledger.path().exists());
+    let (Some(ledger), Some(window)) = (ledger, evaluation.windows.first()) else { return Ok(None) };
+    let (equity, time) = (&window.agent.backtest.equity, &market.bars.time[window.bars.clone()]);
+    let data_hash = market.bars.data_hash();
+    let risk_free = settings.evaluation.risk_free_rate;
+    let ratio = estimate(equity, time, risk_free).ok();
+    ledger.append(&Entry::now("evaluate", &data_hash, settings, ratio))?;
+    let tried = ledger.tried(&data_hash, settings)?;
+    Ok(Some(Verdict::of("all bars of the file", equity, time, risk_free, &tried)))
 }
 
 /// How training ended, in a sentence.

@@ -5,10 +5,11 @@ use std::fs;
 use anyhow::{Context as _, bail};
 use foxhunt::checkpoint::CheckpointStore;
 use foxhunt::run_folder::RunPaths;
+use foxhunt::walk_forward::WalkForward;
 use foxhunt::{MLError, Trainer};
 use foxhunt_core::Settings;
 
-use super::finish;
+use super::{finish, walk_forward};
 use crate::args::ResumeArgs;
 use crate::data::{DataNote, Source};
 use crate::progress::Progress;
@@ -18,6 +19,18 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     let paths = RunPaths::new(&args.run);
     if !paths.folder().is_dir() {
         bail!("{}: no such run folder", args.run.display());
+    }
+    if WalkForward::is_in(&args.run) {
+        let settings = read_settings(&paths)?;
+        let mut note = read_note(&paths)?;
+        if let Some(file) = &args.file {
+            note.source = Source::of(Some(file));
+        }
+        let loaded = note.source.load(&settings.data)?;
+        finish::announce(&note.source, &loaded.report);
+        let bars = loaded.bars.clone();
+        let walk = WalkForward::resume(&args.run, loaded.bars).map_err(|error| note.source.named(error))?;
+        return walk_forward::finish(walk, bars, &note);
     }
     // Killed in its first moment a run may lack any of its files; then this is all that matters.
     if CheckpointStore::new(paths.checkpoints(), 1).list()?.is_empty() {

@@ -7,3 +7,4 @@ mod stops;
 mod streams;
 mod support;
 mod usage;
+mod verdict;

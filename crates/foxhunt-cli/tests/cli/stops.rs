@@ -42,7 +42,7 @@ fn begun(place: &Place, out: &str, lines: usize) -> (Child, PathBuf) {
         place.train("bars.csv", out, LONG).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let parent = place.path(out);
     let metrics = || {
-        let run = fs::read_dir(&parent).ok()?.next()?.ok()?.path();
+        let run = fs::read_dir(&parent).ok()?.map(|e| e.unwrap().path()).find(|path| path.is_dir())?;
         fs::read_to_string(run.join("metrics.jsonl")).ok()
     };
     wait_for("the first epochs", || {

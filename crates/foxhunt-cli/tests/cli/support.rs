@@ -92,7 +92,9 @@ impl Place {
 }
 
 pub(crate) fn only_entry(folder: &Path) -> PathBuf {
-    let entries: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // Run folders lie beside the ledger.
+    let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries: Vec<_> = all.filter(|path| path.is_dir()).collect();
     assert_eq!(entries.len(), 1, "{entries:?}");
     entries[0].clone()
 }

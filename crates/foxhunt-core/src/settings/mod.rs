@@ -10,9 +10,9 @@ mod validate;
 
 pub use sections::{
     AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,
-    ExecutionSettings, ExplorationSettings, GuardSettings, LearnerSettings, MemoryFallback, MonitorSettings,
-    NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings, SaveFailure, SplitSettings,
-    StampAt, TargetUpdate, TrainingSettings,
+    ExecutionSettings, ExplorationSettings, FoldScheme, GuardSettings, LearnerSettings, MemoryFallback,
+    MonitorSettings, NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings,
+    SaveFailure, SplitSettings, SplitWindows, StampAt, TargetUpdate, TrainingSettings, WalkForwardSettings,
 };
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +45,8 @@ pub struct Settings {
     pub training: TrainingSettings,
     /// Backtests and baselines.
     pub evaluation: EvaluationSettings,
+    /// Folds and seeds of `foxhunt walk-forward`.
+    pub walk_forward: WalkForwardSettings,
     /// Checkpoints.
     pub checkpoint: CheckpointSettings,
     /// Seed, device and where a run is kept.

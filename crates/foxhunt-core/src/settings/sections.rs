@@ -67,11 +67,69 @@ pub struct SplitSettings {
     pub validation: f64,
     /// Bars left out before the validation split and before the test split. Default 5, at least `learner.n_step`.
     pub purge_bars: usize,
+    /// The windows themselves, instead of shares. Default: none; a fold of a walk-forward run has them.
+    pub windows: Option<SplitWindows>,
 }
 
 impl Default for SplitSettings {
     fn default() -> Self {
-        Self { train: 0.6, validation: 0.2, purge_bars: 5 }
+        Self { train: 0.6, validation: 0.2, purge_bars: 5, windows: None }
+    }
+}
+
+/// Windows of bars, each first bar and end (not included), in time order and at least `learner.n_step` bars apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SplitWindows {
+    /// Bars trained on.
+    pub train: [usize; 2],
+    /// Bars that choose the best checkpoint.
+    pub validation: [usize; 2],
+    /// Bars looked at once, at the end.
+    pub test: [usize; 2],
+}
+
+/// What a fold of a walk-forward run trains on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FoldScheme {
+    /// As many bars in every fold, moving along.
+    Rolling,
+    /// Every bar from the first one on, more with every fold.
+    Anchored,
+}
+
+/// Folds and seeds of `foxhunt walk-forward`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WalkForwardSettings {
+    /// What a fold trains on: `rolling` or `anchored`. Default `rolling`.
+    pub scheme: FoldScheme,
+    /// Test windows, one after the other to the last bar, 1 to 1,000. Default 5.
+    pub folds: usize,
+    /// Seeds of each fold, from `run.seed` upwards, 1 to 1,000. Default 5.
+    pub seeds: usize,
+    /// Share of the bars before the first test window, in (0, 1). Default 0.5.
+    pub first_share: f64,
+    /// Share of a fold's bars before its test window that validates, in (0, 1). Default 0.2.
+    pub validation: f64,
+    /// Bars left out before a test window beside `split.purge_bars`. Default 10.
+    pub embargo_bars: usize,
+    /// Runs at a time, 0 to 1,024; 0 takes as many as cores and memory hold. Default 0.
+    pub parallel: usize,
+}
+
+impl Default for WalkForwardSettings {
+    fn default() -> Self {
+        Self {
+            scheme: FoldScheme::Rolling,
+            folds: 5,
+            seeds: 5,
+            first_share: 0.5,
+            validation: 0.2,
+            embargo_bars: 10,
+            parallel: 0,
+        }
     }
 }
 

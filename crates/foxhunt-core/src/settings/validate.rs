@@ -30,6 +30,20 @@ impl Settings {
             "at least learner.n_step",
             s.purge_bars >= self.learner.n_step,
         )?;
+        if let Some(w) = &s.windows {
+            let windows = [w.train, w.validation, w.test];
+            let filled = windows.iter().all(|[start, end]| end.saturating_sub(*start) >= 2);
+            let apart = windows
+                .windows(2)
+                .all(|pair| pair[1][0].checked_sub(pair[0][1]).is_some_and(|gap| gap >= self.learner.n_step));
+            let text = format!("{:?}, {:?}, {:?}", w.train, w.validation, w.test);
+            rule(
+                "split.windows",
+                text,
+                "three windows [first, end] of at least two bars, in order and learner.n_step bars apart",
+                filled && apart,
+            )?;
+        }
 
         let x = &self.execution;
         not_negative("execution.half_spread_bps", x.half_spread_bps)?;
@@ -159,6 +173,12 @@ impl Settings {
         rule("evaluation.risk_free_rate", v.risk_free_rate, "in (-1, 10)", {
             v.risk_free_rate > -1.0 && v.risk_free_rate < 10.0
         })?;
+        let w = &self.walk_forward;
+        within("walk_forward.folds", w.folds, "from 1 to 1000", 1, 1000)?;
+        within("walk_forward.seeds", w.seeds, "from 1 to 1000", 1, 1000)?;
+        share_open("walk_forward.first_share", w.first_share)?;
+        share_open("walk_forward.validation", w.validation)?;
+        within("walk_forward.parallel", w.parallel, "from 0 to 1024", 0, 1024)?;
         let c = &self.checkpoint;
         rule("checkpoint.every_epochs", c.every_epochs, "at least 1", c.every_epochs >= 1)?;
         rule("checkpoint.keep", c.keep, "at least 1", c.keep >= 1)?;
@@ -327,6 +347,13 @@ mod tests {
             ("evaluation.random_policies", "[evaluation]\nrandom_policies = 4294967295"),
             ("evaluation.risk_free_rate", "[evaluation]\nrisk_free_rate = -1.0"),
             ("checkpoint.keep", "[checkpoint]\nkeep = 0"),
+            ("split.windows", "[split.windows]\ntrain = [0, 9]\nvalidation = [11, 20]\ntest = [30, 40]"),
+            ("split.windows", "[split.windows]\ntrain = [0, 9]\nvalidation = [20, 12]\ntest = [30, 40]"),
+            ("walk_forward.folds", "[walk_forward]\nfolds = 0"),
+            ("walk_forward.seeds", "[walk_forward]\nseeds = 1001"),
+            ("walk_forward.first_share", "[walk_forward]\nfirst_share = 1.0"),
+            ("walk_forward.validation", "[walk_forward]\nvalidation = nan"),
+            ("walk_forward.parallel", "[walk_forward]\nparallel = 1025"),
         ];
         for (want, text) in cases {
             match Settings::from_toml(text).unwrap().validate() {

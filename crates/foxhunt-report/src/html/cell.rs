@@ -42,6 +42,11 @@ impl Cell {
         }
     }
 
+    /// No figure, and why.
+    pub(super) fn missing(reason: &str) -> Self {
+        Self { text: "n/a".into(), reason: Some(reason.into()), tone: "" }
+    }
+
     pub(super) fn plain(text: impl AsRef<str>) -> Self {
         Self { text: typographic(text.as_ref()), reason: None, tone: "" }
     }

@@ -5,6 +5,8 @@
 
 mod cell;
 mod summary;
+pub mod verdict;
+pub mod walk;
 mod window;
 
 use foxhunt::evaluation::{Measure, WindowEvaluation};
@@ -13,6 +15,8 @@ use minijinja::value::Serde;
 use serde::Serialize;
 
 use self::summary::{Compared, Gap, Headline, compared, gap};
+use self::verdict::VerdictSection;
+use self::walk::WalkSection;
 use self::window::Section;
 use crate::figures::FIGURES;
 use crate::input::{FILL_RULE, Provenance, ReportInput};
@@ -32,6 +36,8 @@ struct Page<'a> {
     engine: &'a str,
     seed: u64,
     headline: Option<Headline>,
+    verdict: Option<VerdictSection>,
+    walk: Option<WalkSection>,
     compared: Compared,
     windows: Vec<Section>,
     gap: Option<Gap>,
@@ -72,6 +78,8 @@ pub fn render(input: &ReportInput<'_>) -> Result<String, ReportError> {
         engine: input.engine,
         seed: input.seed,
         headline: shown.first().map(|w| Headline::of(w)),
+        verdict: input.evaluation.verdict.as_ref().map(VerdictSection::of),
+        walk: input.walk_forward.map(|walk| WalkSection::of(walk, input)),
         compared: compared(&shown),
         windows: shown.iter().map(|w| Section::of(w, input)).collect::<Vec<_>>(),
         gap: gap(input),

@@ -23,6 +23,9 @@ const GAP: [&str; 8] = [
     "time_in_market",
 ];
 
+/// Why there is no perfect foresight.
+const TOO_LONG: &str = "the window is too long to work it out";
+
 #[derive(Serialize)]
 struct Card {
     label: &'static str,
@@ -118,6 +121,15 @@ pub(super) fn compared(windows: &[&WindowEvaluation]) -> Compared {
                 }
             }
             rows.push(Row { name: name.into(), class: class_of(name), cells });
+        }
+        if windows.iter().any(|w| w.foresight.is_some()) {
+            let cells = windows.iter().flat_map(|w| {
+                let cell = |f: &&Figure| {
+                    w.foresight.as_ref().map_or_else(|| Cell::missing(TOO_LONG), |p| Cell::of(f, &p.metrics))
+                };
+                figures.iter().map(cell).collect::<Vec<_>>()
+            });
+            rows.push(Row { name: "perfect foresight".into(), class: "flat", cells: cells.collect() });
         }
         let mean = windows.iter().flat_map(|w| {
             figures.iter().map(|f| Cell::measured(f, &w.random.summary(f.of).mean)).collect::<Vec<_>>()

@@ -10,3 +10,4 @@ mod resume;
 mod settings_walk;
 mod support;
 mod training;
+mod walk_forward;

@@ -107,7 +107,8 @@ fn a_disk_that_fills_up_leaves_the_previous_checkpoint() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stdout));
 
-    let folder = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    let entries = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let folder = entries.into_iter().find(|path| path.is_dir()).unwrap();
     let store = CheckpointStore::new(folder.join("checkpoints"), 9);
     assert_eq!(store.load_newest().unwrap().checkpoint.manifest.trainer.epoch, 0);
     let left: Vec<_> = std::fs::read_dir(folder.join("checkpoints")).unwrap().collect();

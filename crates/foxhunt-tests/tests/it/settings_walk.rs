@@ -7,15 +7,18 @@
 use std::path::Path;
 
 use foxhunt::{Settings, Trainer};
-use foxhunt_core::settings::{AverageQStop, NanPolicy, ReplayKind, TargetUpdate};
+use foxhunt_core::settings::{AverageQStop, NanPolicy, ReplayKind, SplitWindows, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use toml::Value;
 
 use crate::support::{bars, metrics, newest, tiny};
 
 /// Optional keys, which the default leaves out.
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 7] = [
     "data.symbol",
+    "split.windows.train",
+    "split.windows.validation",
+    "split.windows.test",
     "execution.tick_size",
     "monitor.average_q_stop.min_change",
     "monitor.average_q_stop.patience",
@@ -45,6 +48,14 @@ fn every_key_changes_a_run_or_is_refused() {
         }
         if let Some(text) = key.strip_prefix("data.") {
             assert!(data_key_acts(dir.path(), text), "data.{text} changes nothing");
+            continue;
+        }
+        if key.starts_with("walk_forward.") {
+            let mut default = Settings::default();
+            // However many cores there are.
+            default.run.threads = 2;
+            let changed = with(&default, key, &other_value(key, &get(&default, key))).unwrap();
+            assert_ne!(walk(&changed), walk(&default), "{key} changes nothing");
             continue;
         }
         let base = context(key, dir.path());
@@ -100,9 +111,14 @@ fn with(settings: &Settings, key: &str, value: &Value) -> Result<Settings, Strin
 /// A value that is allowed and different; by type, with exceptions for keys whose range is narrow.
 fn other_value(key: &str, value: &Value) -> Value {
     let text = |s: &str| Value::String(s.to_owned());
+    let pair = |start, end| Value::Array(vec![Value::Integer(start), Value::Integer(end)]);
     match key {
         "split.train" => Value::Float(0.5),
         "split.validation" => Value::Float(0.25),
+        "split.windows.train" => pair(270, 600),
+        "split.windows.validation" => pair(605, 740),
+        "split.windows.test" => pair(756, 890),
+        "walk_forward.scheme" => text("anchored"),
         "execution.limit_to_volume" => Value::Boolean(false),
         "env.ruin_fraction" => Value::Float(0.9999),
         "network.head" => text("factored"),
@@ -136,6 +152,10 @@ fn context(key: &str, dir: &Path) -> Settings {
     let mut s = tiny(dir);
     s.run.dir = dir.join("walk");
     match key {
+        "split.windows.train" | "split.windows.validation" | "split.windows.test" => {
+            let (train, validation, test) = ([256, 600], [605, 750], [755, 900]);
+            s.split.windows = Some(SplitWindows { train, validation, test });
+        }
         // Orders of every type are only sent when the head chooses them.
         "execution.maker_fee_bps" | "execution.limit_to_volume" => s.network.head = Head::Factored,
         "execution.tick_size" => {
@@ -188,7 +208,9 @@ fn fingerprint(settings: &Settings) -> String {
     };
     let paths = trainer.run_folder().paths().clone();
     let (ended, evaluation) = match trainer.run() {
-        Ok(o) => {
+        Ok(mut o) => {
+            // The verdict counts the runs of this very walk.
+            o.evaluation.as_mut().unwrap().verdict = None;
             (format!("{:?} {} {}", o.stop_reason, o.epochs, o.updates), serde_json::to_string(&o.evaluation))
         }
         Err(error) => (format!("failed: {error}"), Ok(String::new())),
@@ -206,6 +228,13 @@ fn fingerprint(settings: &Settings) -> String {
 fn engine_threads(settings: &Settings) -> usize {
     let prepared = foxhunt::trainer::Prepared::fit(bars(1), settings).unwrap();
     foxhunt::cpu_engine::CpuEngine::new(settings, prepared.market, prepared.split.train).unwrap().threads()
+}
+
+/// What a walk-forward run would do.
+fn walk(settings: &Settings) -> String {
+    let folds = foxhunt::walk_forward::plan(6_000, 512, settings).unwrap();
+    let (parallel, _) = foxhunt::walk_forward::concurrency(settings, 6_000, 2);
+    format!("{folds:?} {} {parallel}", settings.walk_forward.seeds)
 }
 
 /// The keys of `data` act on how a file is read: each on a file in which it matters.

@@ -45,13 +45,15 @@ impl Manifest {
 }
 
 /// A short name of what a run is defined by: BLAKE3 over the settings as JSON, hex. Where a run is kept, how
-/// many threads it takes and how many checkpoints it keeps are left out, because they change no result.
+/// many threads it takes, how many runs go at a time and how many checkpoints are kept are left out, because they
+/// change no result.
 #[must_use]
 pub fn settings_hash(settings: &Settings) -> String {
     let mut settings = settings.clone();
     settings.run.dir = Default::default();
     settings.run.threads = 0;
     settings.checkpoint = Default::default();
+    settings.walk_forward.parallel = 0;
     let json = serde_json::to_vec(&settings).expect("settings are plain data with text keys");
     blake3::hash(&json).to_hex().to_string()
 }

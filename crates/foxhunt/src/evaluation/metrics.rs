@@ -6,7 +6,8 @@
 use foxhunt_market::ratios;
 use serde::{Deserialize, Serialize};
 
-use super::{Backtest, Costs, Measure, OrderCounts, round_trips};
+use super::{Backtest, CONFIDENCE, Costs, Measure, OrderCounts, daily_sharpe, round_trips};
+use crate::statistics::SharpeEstimate;
 
 /// Returns below which nothing is extrapolated to a year.
 const LEAST_FOR_A_YEAR: usize = 20;
@@ -28,12 +29,20 @@ pub struct Metrics {
     pub volatility: Measure,
     /// Sharpe ratio, a year.
     pub sharpe: Measure,
+    /// Lower end of its 95 % interval; see [`SharpeEstimate::interval`].
+    pub sharpe_low: Measure,
+    /// Upper end.
+    pub sharpe_high: Measure,
+    /// Sharpe ratio of daily returns; see [`Metrics::with_days`].
+    pub sharpe_daily: Measure,
     /// Sortino ratio, a year.
     pub sortino: Measure,
-    /// Probabilistic Sharpe ratio against zero; see [`probabilistic_sharpe`].
+    /// Probabilistic Sharpe ratio against zero; see [`SharpeEstimate::probabilistic`].
     pub psr: Measure,
     /// Deepest fall as a share of the peak before it.
     pub max_drawdown: Measure,
+    /// Bars of the longest time below a former peak.
+    pub drawdown_bars: usize,
     /// Annual return over max drawdown; undefined below 20 returns.
     pub calmar: Measure,
     /// Traded value over the equity it was decided on, summed; see [`Backtest::turnover`].
@@ -95,6 +104,12 @@ impl Metrics {
             per_return(bars as f64)
         };
         let trades = TradeFigures::of(backtest);
+        let drawdown = ratios::max_drawdown(equity);
+        let rate = bars_per_year.map_or(0.0, |n| ratios::rate_per_bar(risk_free, n));
+        let estimate = returns.as_ref().map_err(|e| *e).and_then(|returns| SharpeEstimate::of(returns, rate));
+        let sharpe_of =
+            |f: &dyn Fn(&SharpeEstimate) -> f64| Measure::from(estimate.as_ref().map(f).map_err(|e| *e));
+        let root = Measure::of_option(bars_per_year.map(f64::sqrt), "bars a year are not known");
         Self {
             bars: equity.len(),
             start_equity: backtest.start_equity(),
@@ -104,8 +119,12 @@ impl Metrics {
             volatility: over_returns(&|r| ratios::volatility(r, bars_per_year)),
             sharpe: over_returns(&|r| ratios::sharpe(r, bars_per_year, risk_free)),
             sortino: over_returns(&|r| ratios::sortino(r, bars_per_year, risk_free)),
-            psr: over_returns(&probabilistic_sharpe),
-            max_drawdown: Measure::of(ratios::max_drawdown(equity).depth),
+            sharpe_low: sharpe_of(&|e| e.interval(CONFIDENCE).low).zip(&root, |ratio, root| ratio * root),
+            sharpe_high: sharpe_of(&|e| e.interval(CONFIDENCE).high).zip(&root, |ratio, root| ratio * root),
+            sharpe_daily: Measure::undefined("bar times are not known"),
+            psr: sharpe_of(&|e| e.probabilistic(0.0)),
+            max_drawdown: Measure::of(drawdown.depth),
+            drawdown_bars: drawdown.longest_bars,
             calmar: a_year(ratios::calmar(equity, bars_per_year)),
             turnover: backtest.turnover(),
             turnover_per_year: per_return(backtest.turnover())
@@ -128,6 +147,14 @@ impl Metrics {
             fallbacks: backtest.fallbacks,
             ruined: backtest.terminated,
         }
+    }
+}
+
+impl Metrics {
+    /// The same with the figures that need the times of the bars, ns UTC, one a bar of the window.
+    #[must_use]
+    pub fn with_days(self, backtest: &Backtest, time: &[i64], risk_free: f64) -> Self {
+        Self { sharpe_daily: daily_sharpe(&backtest.equity, time, risk_free), ..self }
     }
 }
 
@@ -167,85 +194,5 @@ impl TradeFigures {
             profit_factor,
             mean: Measure::of((profits - losses) / count as f64),
         }
-    }
-}
-
-/// The chance that the true Sharpe ratio is above zero:
-/// `Phi(sr * sqrt(n - 1) / sqrt(1 - skew * sr + (kurt - 1) / 4 * sr^2))` with `sr` the ratio a bar and kurtosis 3
-/// for a normal (Bailey and Lopez de Prado, "The Sharpe ratio efficient frontier", 2012). It knows nothing of how
-/// many strategies were tried.
-///
-/// # Errors
-/// [`ratios::Undefined`] for fewer than 3 returns or returns that do not vary.
-pub fn probabilistic_sharpe(returns: &[f64]) -> Result<f64, ratios::Undefined> {
-    const NEED: usize = 3;
-    if returns.len() < NEED {
-        return Err(ratios::Undefined::TooFewReturns { have: returns.len(), need: NEED });
-    }
-    let std = ratios::sample_std(returns)?;
-    if std == 0.0 {
-        return Err(ratios::Undefined::ZeroVariance);
-    }
-    let n = returns.len() as f64;
-    let mean = ratios::mean(returns)?;
-    let moment = |power: i32| returns.iter().map(|r| (r - mean).powi(power)).sum::<f64>() / n;
-    let variance = moment(2);
-    let (skew, kurtosis) = (moment(3) / variance.powf(1.5), moment(4) / (variance * variance));
-    let sr = mean / std;
-    let spread = 1.0 - skew * sr + (kurtosis - 1.0) / 4.0 * sr * sr;
-    if spread.is_nan() || spread <= 0.0 {
-        return Err(ratios::Undefined::NotFinite);
-    }
-    Ok(normal_cdf(sr * (n - 1.0).sqrt() / spread.sqrt()))
-}
-
-/// The standard normal distribution function by its series around zero (Marsaglia, "Evaluating the normal
-/// distribution", JSS 11(4), 2004); beyond 8 standard deviations 0 or 1.
-fn normal_cdf(x: f64) -> f64 {
-    if x.abs() > 8.0 {
-        return if x > 0.0 { 1.0 } else { 0.0 };
-    }
-    let (mut sum, mut term, mut k) = (x, x, 1.0);
-    loop {
-        k += 2.0;
-        term *= x * x / k;
-        let next = sum + term;
-        if next == sum {
-            break;
-        }
-        sum = next;
-    }
-    // 0.918... is ln(sqrt(2 pi)).
-    (0.5 + sum * (-0.5 * x * x - 0.918_938_533_204_672_7).exp()).clamp(0.0, 1.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Values of the normal distribution function from tables (Abramowitz and Stegun, 26.2).
-    #[test]
-    fn normal_cdf_known_values() {
-        for (x, want) in [
-            (0.0, 0.5),
-            (1.0, 0.841_344_746_068_543),
-            (-1.96, 0.024_997_895_148_220),
-            (3.0, 0.998_650_101_968_370),
-        ] {
-            assert!((normal_cdf(x) - want).abs() < 1e-12, "{x}: {}", normal_cdf(x));
-        }
-        assert_eq!((normal_cdf(40.0), normal_cdf(-40.0)), (1.0, 0.0));
-    }
-
-    /// Symmetric returns around a mean: the formula worked by hand.
-    #[test]
-    fn probabilistic_sharpe_by_hand() {
-        // mean 0.01, deviations +-0.02: m2 = 4e-4, skew 0, kurtosis 1, sample std 0.02 * sqrt(4/3).
-        let returns = [0.03, -0.01, 0.03, -0.01];
-        let sr = 0.01 / (0.02 * (4.0_f64 / 3.0).sqrt());
-        let want = normal_cdf(sr * 3.0_f64.sqrt());
-        assert!((probabilistic_sharpe(&returns).unwrap() - want).abs() < 1e-12);
-        assert!(probabilistic_sharpe(&[0.01, 0.01, 0.01]).is_err());
-        assert!(probabilistic_sharpe(&[0.01]).is_err());
     }
 }

@@ -8,19 +8,23 @@
 mod actions;
 mod backtest;
 mod baselines;
+mod foresight;
 mod measure;
 mod metrics;
 mod record;
 mod trades;
+mod verdict;
 mod windows;
 
 pub use actions::ActionTable;
 pub use backtest::{PolicyFn, backtest};
 pub use baselines::{Fixed, RandomBaseline, Summary, fixed, random};
+pub use foresight::{MOST_BARS, foresight};
 pub use measure::Measure;
-pub use metrics::{Metrics, probabilistic_sharpe};
+pub use metrics::Metrics;
 pub use record::{Backtest, Costs, Decision, FillRecord, OrderCounts};
 pub use trades::{Trade, round_trips};
+pub use verdict::{CONFIDENCE, Verdict, daily_sharpe, estimate};
 pub use windows::{
     Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window,
     evaluate_windows,

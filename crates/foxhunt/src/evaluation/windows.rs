@@ -11,7 +11,7 @@ use foxhunt_ops::env_step::EnvParams;
 use serde::{Deserialize, Serialize};
 
 use super::baselines::{Fixed, RandomBaseline, fixed, random};
-use super::{ActionTable, Backtest, Metrics, PolicyFn, backtest};
+use super::{ActionTable, Backtest, Metrics, PolicyFn, Verdict, backtest, foresight};
 use crate::MLError;
 use crate::trainer::StopSignal;
 
@@ -23,6 +23,9 @@ pub const LADDER: [f64; 4] = [0.0, 0.5, 1.0, 2.0];
 pub struct Evaluation {
     /// In the order given, usually train, validation, test.
     pub windows: Vec<WindowEvaluation>,
+    /// What the held-out window is worth, where the run ledger tells how many configurations were tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
 }
 
 impl Evaluation {
@@ -52,6 +55,9 @@ pub struct WindowEvaluation {
     pub baselines: Vec<PolicyResult>,
     /// Random policies with the agent's turnover.
     pub random: RandomBaseline,
+    /// The best way found by one who knows every bar; none for windows of more than [`super::MOST_BARS`] bars.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foresight: Option<PolicyResult>,
     /// The agent's policy run again at other costs; see [`LADDER`].
     pub ladder: Vec<LadderRung>,
     /// The agent's decisions.
@@ -110,7 +116,7 @@ pub fn evaluate_windows(
             evaluate_window(market, name, params, settings, seed, stop, &mut run)
         })
         .collect::<Result<_, _>>()?;
-    Ok(Evaluation { windows })
+    Ok(Evaluation { windows, verdict: None })
 }
 
 /// Runs the agent over one window at given costs; how an engine that evaluates by itself takes part.
@@ -132,7 +138,11 @@ pub fn evaluate_window(
     let record = agent(params)?;
     let bars = record.window.clone();
     let bars_per_year = market.bars.bars_per_year(bars.clone());
-    let judge = |backtest: &Backtest| Metrics::of(backtest, bars_per_year, settings.risk_free_rate);
+    let time = &market.bars.time[bars.clone()];
+    let risk_free = settings.risk_free_rate;
+    let judge = |backtest: &Backtest| {
+        Metrics::of(backtest, bars_per_year, risk_free).with_days(backtest, time, risk_free)
+    };
     let result = |name: &str, backtest: Backtest| PolicyResult {
         name: name.into(),
         metrics: judge(&backtest),
@@ -144,6 +154,8 @@ pub fn evaluate_window(
         .map(|which| Ok(result(which.label(), fixed(market, bars.clone(), params, stop, which)?)))
         .collect::<Result<_, MLError>>()?;
     let random = random(market, &record, params, settings.random_policies, seed, stop, &judge)?;
+    let foresight =
+        foresight(market, bars.clone(), params, stop)?.map(|backtest| result("perfect foresight", backtest));
     let actions = ActionTable::of(&record);
     let agent_result = result("agent", record);
     let ladder = LADDER
@@ -166,6 +178,7 @@ pub fn evaluate_window(
         agent: agent_result,
         baselines,
         random,
+        foresight,
         ladder,
         actions,
     })

@@ -39,6 +39,7 @@ use self::chunk::Chunks;
 use crate::MLError;
 use crate::checkpoint::{CheckpointNumber, CheckpointStore};
 use crate::engine::{Engine, Snapshot};
+use crate::ledger::Ledger;
 use crate::run_folder::RunFolder;
 
 /// Epochs between two warnings of one rate-limited kind.
@@ -62,6 +63,8 @@ pub struct Trainer<'a> {
     early_warnings: Vec<Warning>,
     /// The last checkpoint saved or loaded; the same point is never saved twice (case E09).
     saved: Option<(CheckpointNumber, PathBuf)>,
+    /// Where this run is one of the configurations tried; none for a fold, which is part of one.
+    ledger: Option<Ledger>,
     chunks: Chunks,
     clock: Clock,
     large_loss_warned: Option<u64>,

@@ -13,6 +13,9 @@ use crate::MLError;
 use crate::evaluation::{Evaluation, evaluate_windows};
 use crate::policy::Policy;
 
+/// What the window that is looked at once, at the end, is called.
+pub(super) const TEST: &str = "test";
+
 /// A market and how it is divided.
 #[derive(Clone, Debug)]
 pub struct Prepared {
@@ -85,7 +88,7 @@ pub(super) fn evaluate(
     let windows = [
         ("train", split.train.clone()),
         ("validation", split.validation.clone()),
-        ("test", split.test.clone()),
+        (TEST, split.test.clone()),
     ];
     evaluate_windows(
         market,

@@ -4,10 +4,13 @@ use std::time::Instant;
 
 use foxhunt_core::settings::SaveFailure;
 
-use super::{CheckpointReport, Trainer, Warning};
+use super::prepare::TEST;
+use super::{CheckpointReport, Prepared, Trainer, Warning};
 use crate::MLError;
 use crate::checkpoint::{Manifest, settings_hash, state_file};
 use crate::engine::{Array, Snapshot};
+use crate::evaluation::{Evaluation, Verdict, estimate};
+use crate::ledger::Entry;
 use crate::policy::Policy;
 
 /// In a checkpoint, the best policy's arrays carry this before their names.
@@ -88,13 +91,34 @@ impl Trainer<'_> {
     }
 
     /// Runs the best policy, or the last one where no validation gave a score, and its baselines on every window.
-    pub(super) fn evaluate_best(&mut self) -> Result<crate::evaluation::Evaluation, MLError> {
+    pub(super) fn evaluate_best(&mut self) -> Result<Evaluation, MLError> {
         let parameters = match &self.best {
             Some(best) => best.clone(),
             None => self.engine.parameters()?,
         };
         let mut policy = self.policy(&parameters)?;
-        super::prepare::evaluate(&self.settings, &self.prepared, &mut policy, self.stop.as_ref())
+        if self.best.is_none() {
+            // What is judged is what is kept.
+            policy.save(&self.run.paths().policy())?;
+        }
+        let stop = self.stop.as_ref();
+        let mut evaluation = super::prepare::evaluate(&self.settings, &self.prepared, &mut policy, stop)?;
+        evaluation.verdict = self.verdict(&evaluation)?;
+        Ok(evaluation)
+    }
+
+    /// Tells the ledger what the test window gave, and judges that by all that was tried; none for a run that is part of
+    /// one try.
+    fn verdict(&self, evaluation: &Evaluation) -> Result<Option<Verdict>, MLError> {
+        let (Some(ledger), Some(test)) = (&self.ledger, evaluation.window(TEST)) else { return Ok(None) };
+        let Prepared { market, data_hash, .. } = &self.prepared;
+        let equity = &test.agent.backtest.equity;
+        let time = &market.bars.time[test.bars.clone()];
+        let risk_free = self.settings.evaluation.risk_free_rate;
+        let ratio = estimate(equity, time, risk_free).ok();
+        ledger.append(&Entry::now(super::start::COMMAND, data_hash, &self.settings, ratio))?;
+        let tried = ledger.tried(data_hash, &self.settings)?;
+        Ok(Some(Verdict::of("test window", equity, time, risk_free, &tried)))
     }
 }
 

@@ -14,7 +14,11 @@ use super::{
 use crate::MLError;
 use crate::checkpoint::{CheckpointStore, LoadOutcome};
 use crate::engine_choice::{BuiltEngine, build_engine, memory_plan};
+use crate::ledger::{Entry, Ledger};
 use crate::run_folder::RunFolder;
+
+/// What the ledger calls a training run.
+pub(super) const COMMAND: &str = "train";
 
 /// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
 pub type EngineBuilder<'b, 'a> = dyn Fn(&Settings, &Prepared) -> Result<BuiltEngine<'a>, MLError> + 'b;
@@ -44,6 +48,26 @@ impl<'a> Trainer<'a> {
         let prepared = Prepared::fit(bars, settings)?;
         let built = build(settings, &prepared)?;
         let run = RunFolder::create(settings)?;
+        let ledger = Ledger::in_folder(&settings.run.dir);
+        let trainer = Self::assemble(settings.clone(), prepared, built, run, TrainerState::default())?;
+        Ok(Self { ledger: Some(ledger), ..trainer })
+    }
+
+    /// As [`Trainer::with_engine`], in a run folder of that name and as [`Trainer::part_of_one_try`].
+    ///
+    /// # Errors
+    /// As [`Trainer::new`].
+    pub fn in_folder(
+        folder: &Path,
+        settings: &Settings,
+        bars: BarSeries,
+        build: &EngineBuilder<'_, 'a>,
+    ) -> Result<Self, MLError> {
+        settings.validate()?;
+        memory_plan(settings, bars.len()).check()?;
+        let prepared = Prepared::fit(bars, settings)?;
+        let built = build(settings, &prepared)?;
+        let run = RunFolder::create_at(folder, settings)?;
         Self::assemble(settings.clone(), prepared, built, run, TrainerState::default())
     }
 
@@ -95,7 +119,9 @@ impl<'a> Trainer<'a> {
         built.engine.restore(&checkpoint.snapshot)?;
 
         let stale = run.stale_lock().map(str::to_owned);
+        let ledger = Ledger::in_folder(folder.parent().unwrap_or(Path::new(".")));
         let mut trainer = Self::assemble(settings, prepared, built, run, manifest.trainer)?;
+        trainer.ledger = Some(ledger);
         trainer.best = best;
         trainer.resumed = true;
         trainer.saved = Some((trainer.state.number(), checkpoint.path));
@@ -107,6 +133,12 @@ impl<'a> Trainer<'a> {
         trainer.save_policy()?;
         trainer.reopen_if_extended();
         Ok(trainer)
+    }
+
+    /// Leaves the ledger alone: this run is one of many that are one try together.
+    #[must_use]
+    pub fn part_of_one_try(self) -> Self {
+        Self { ledger: None, ..self }
     }
 
     fn assemble(
@@ -135,6 +167,7 @@ impl<'a> Trainer<'a> {
             resumed: false,
             early_warnings: fallback.into_iter().collect(),
             saved: None,
+            ledger: None,
             clock: Clock::new(),
             large_loss_warned: None,
             divergence_warned: None,
@@ -164,6 +197,9 @@ impl<'a> Trainer<'a> {
             self.warn(warning);
         }
         self.clock = Clock::new();
+        if let (Some(ledger), false) = (&self.ledger, self.resumed) {
+            ledger.append(&Entry::now(COMMAND, &self.prepared.data_hash, &self.settings, None))?;
+        }
         self.save()
     }
 }
