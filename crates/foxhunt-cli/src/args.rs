@@ -99,6 +99,15 @@ pub(crate) struct ResumeArgs {
     pub(crate) run: PathBuf,
     /// The bar file the run was started with, if it has moved; other bars are refused.
     pub(crate) file: Option<PathBuf>,
+    /// Which engine goes on, whichever began (run.device).
+    #[arg(long, value_enum)]
+    pub(crate) device: Option<DeviceArg>,
+    /// Epochs to train in all (training.epochs).
+    #[arg(long)]
+    pub(crate) epochs: Option<u64>,
+    /// Threads of the CPU engine (run.threads).
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
 }
 
 /// `foxhunt evaluate`.

@@ -11,6 +11,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static OUT_CLOSED: AtomicBool = AtomicBool::new(false);
+static OUT_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Writes `text` and a line end to standard output.
 pub(crate) fn line(text: &str) {
@@ -18,9 +19,17 @@ pub(crate) fn line(text: &str) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{}", harmless(text)).and_then(|()| out.flush()).is_err() {
+    if let Err(error) = writeln!(out, "{}", harmless(text)).and_then(|()| out.flush()) {
         OUT_CLOSED.store(true, Ordering::Relaxed);
+        if error.kind() != std::io::ErrorKind::BrokenPipe && !OUT_LOST.swap(true, Ordering::Relaxed) {
+            notice(&format!("error: cannot write to standard output: {error}"));
+        }
     }
+}
+
+/// Whether text was lost for another reason than a reader that went away, such as a full disk.
+pub(crate) fn output_lost() -> bool {
+    OUT_LOST.load(Ordering::Relaxed)
 }
 
 /// Writes a notice to standard error; a failure to do so is nobody's concern.

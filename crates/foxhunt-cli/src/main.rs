@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         console::notice(&format!("error: {}", causes(&error)));
         exit::code_of(&error)
     });
-    exit::code(code)
+    exit::code(if code == exit::OK && console::output_lost() { exit::FAILED } else { code })
 }
 
 /// The causes of an error in one line. Many of our errors tell their cause themselves, so a cause whose text is

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use foxhunt_core::{ActionError, SettingsError};
+use foxhunt_cuda::CudaError;
 use foxhunt_market::MarketError;
 
 use crate::checkpoint::CheckpointFault;
@@ -172,6 +173,9 @@ pub enum MLError {
         /// Why.
         reason: String,
     },
+    /// A device that is there failed: its driver, its compiler, or a kernel.
+    #[error("the GPU failed: {0}")]
+    Gpu(Box<CudaError>),
     /// Settings were refused.
     #[error(transparent)]
     Settings(#[from] SettingsError),

@@ -120,9 +120,11 @@ impl MemoryPlan {
         };
         let moved = self.parts.iter().filter(|part| moves(part.name) && part.name != "activations");
         let moved = moved.fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+        let rows = self.parts.iter().find(|part| part.name == REPLAY && replay_moves).map_or(0, |p| p.bytes);
         self.parts.retain(|part| !moves(part.name));
         for phase in self.phases.iter_mut().filter(|phase| phase.name == CHECKPOINT) {
-            phase.bytes = phase.bytes.saturating_add(moved);
+            // Rows come back as words, are put in order, and become a memory before they are copied.
+            phase.bytes = phase.bytes.saturating_add(moved).saturating_add(times(2, rows));
         }
         self.device = device;
         self
@@ -331,7 +333,8 @@ mod tests {
         );
         assert_eq!(both.parts.iter().map(|p| p.name).collect::<Vec<_>>(), ["program", "market", "features"]);
         let moved = ["environments", "replay", "network", "batches"].map(|name| bytes(&host, name));
-        assert_eq!(bytes(&both, CHECKPOINT), bytes(&host, CHECKPOINT) + moved.iter().sum::<u64>());
+        let rows = bytes(&host, REPLAY);
+        assert_eq!(bytes(&both, CHECKPOINT), bytes(&host, CHECKPOINT) + moved.iter().sum::<u64>() + 2 * rows);
 
         let rows_stay = host.clone().moved_to_device(device()[..1].to_vec());
         assert_eq!(bytes(&rows_stay, REPLAY), bytes(&host, REPLAY));

@@ -4,6 +4,7 @@ use std::fs;
 
 use anyhow::{Context as _, bail};
 use foxhunt::checkpoint::CheckpointStore;
+use foxhunt::engine_choice::build_engine;
 use foxhunt::run_folder::RunPaths;
 use foxhunt::walk_forward::WalkForward;
 use foxhunt::{MLError, Trainer};
@@ -36,7 +37,8 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     if CheckpointStore::new(paths.checkpoints(), 1).list()?.is_empty() {
         return Err(MLError::RunNotBegun { path: args.run.clone() }.into());
     }
-    let settings = read_settings(&paths)?;
+    let mut settings = read_settings(&paths)?;
+    let changed = change(&mut settings, args);
     let mut note = read_note(&paths)?;
     if let Some(file) = &args.file {
         note.source = Source::of(Some(file));
@@ -46,9 +48,27 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
 
     finish::announce_memory(&settings, loaded.bars.len());
     let signals = Signals::install()?;
-    let trainer = Trainer::resume(&args.run, loaded.bars).map_err(|error| note.source.named(error))?;
+    let changed = changed.then_some(&settings);
+    let trainer = Trainer::resume_with(&args.run, loaded.bars, changed, &|settings, prepared| {
+        build_engine(settings, prepared)
+    })
+    .map_err(|error| note.source.named(error))?;
     let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
     finish::train_and_report(trainer, &note, &signals)
+}
+
+/// Lays the flags over the settings of the run; whether there were any.
+fn change(settings: &mut Settings, args: &ResumeArgs) -> bool {
+    if let Some(device) = args.device {
+        settings.run.device = device.into();
+    }
+    if let Some(epochs) = args.epochs {
+        settings.training.epochs = epochs;
+    }
+    if let Some(threads) = args.threads {
+        settings.run.threads = threads;
+    }
+    args.device.is_some() || args.epochs.is_some() || args.threads.is_some()
 }
 
 fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {

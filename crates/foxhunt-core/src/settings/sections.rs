@@ -137,9 +137,9 @@ impl Default for WalkForwardSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionSettings {
-    /// Half spread where the file has none, basis points, >= 0. Default 0.5.
+    /// Half spread where the file has none, basis points, in [0, 10000]. Default 0.5.
     pub half_spread_bps: f64,
-    /// Impact of a market order at normal urgency, basis points, >= 0. Default 0.2.
+    /// Impact of a market order at normal urgency, basis points, in [0, 10000]. Default 0.2.
     pub impact_bps: f64,
     /// Fee of a taking fill, basis points of traded value, in (-10000, 10000); negative is a rebate. Default 0.5.
     pub taker_fee_bps: f64,

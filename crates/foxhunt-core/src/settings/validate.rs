@@ -46,8 +46,11 @@ impl Settings {
         }
 
         let x = &self.execution;
-        not_negative("execution.half_spread_bps", x.half_spread_bps)?;
-        not_negative("execution.impact_bps", x.impact_bps)?;
+        for (key, value) in
+            [("execution.half_spread_bps", x.half_spread_bps), ("execution.impact_bps", x.impact_bps)]
+        {
+            rule(key, value, "in [0, 10000]", (0.0..=10_000.0).contains(&value))?;
+        }
         for (key, value) in
             [("execution.taker_fee_bps", x.taker_fee_bps), ("execution.maker_fee_bps", x.maker_fee_bps)]
         {
@@ -306,6 +309,8 @@ mod tests {
             ("split.validation", "[split]\ntrain = 0.6\nvalidation = 0.4"),
             ("split.purge_bars", "[split]\npurge_bars = 2"),
             ("execution.half_spread_bps", "[execution]\nhalf_spread_bps = -1.0"),
+            ("execution.half_spread_bps", "[execution]\nhalf_spread_bps = 1e5"),
+            ("execution.impact_bps", "[execution]\nimpact_bps = 1e300"),
             ("execution.taker_fee_bps", "[execution]\ntaker_fee_bps = nan"),
             ("execution.tick_size", "[execution]\ntick_size = 0.0"),
             ("execution.median_window", "[execution]\nmedian_window = 1"),

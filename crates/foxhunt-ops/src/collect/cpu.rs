@@ -6,7 +6,7 @@ use foxhunt_core::record::{Fault, FaultKind};
 use foxhunt_core::{Exposure, FactoredAction, Head, Philox};
 use foxhunt_market::{Market, STATE_DIM};
 
-use super::{CollectConfig, CollectState, GROUP, Group, Tally, count, tree_sum};
+use super::{CollectConfig, CollectState, GROUP, Group, MAX_FAULTS, Tally, count, tree_sum};
 use crate::env_step::{EnvState, StepOutcome, observe, reset, step};
 use crate::error::OpError;
 use crate::guard::count_non_finite;
@@ -123,7 +123,11 @@ impl Collector {
             [(FaultKind::NonFiniteState, refused.states), (FaultKind::NonFiniteReward, refused.rewards)]
         {
             if count > 0 {
-                self.tally.faults.push(Fault { step: self.vector_step, kind, count });
+                if self.tally.faults.len() < MAX_FAULTS {
+                    self.tally.faults.push(Fault { step: self.vector_step, kind, count });
+                } else {
+                    self.tally.faults_lost += 1;
+                }
             }
         }
         self.tally.env_steps += n_envs as u64;

@@ -36,6 +36,8 @@ use crate::n_step::NStepState;
 
 /// Environments whose values are summed together.
 pub const GROUP: usize = 32;
+/// Most refusals listed between two reports; those beyond are only counted. A device has room for no more.
+pub const MAX_FAULTS: usize = 1024;
 /// Most environments.
 pub const MAX_ENVS: usize = 1 << 16;
 

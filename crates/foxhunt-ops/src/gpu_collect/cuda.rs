@@ -22,7 +22,7 @@ use crate::select_actions::cuda::SELECT_ACTIONS_CUH;
 const COLLECT_CU: &str = include_str!("collect.cu");
 
 /// Room for faults between two reports; those beyond it are counted.
-pub const MAX_FAULTS: usize = 1024;
+pub use crate::collect::MAX_FAULTS;
 /// Environments up to which a block takes one group, so that they spread over more multiprocessors, and more for which
 /// it takes four.
 const FEW_ENVS: usize = 8448;

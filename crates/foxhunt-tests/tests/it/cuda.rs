@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foxhunt::cpu_engine::CpuEngine;
 use foxhunt::cuda_engine::{CudaEngine, CudaOptions};
 use foxhunt::engine::{ArrayData, Engine};
-use foxhunt::trainer::Prepared;
+use foxhunt::trainer::{MetricsLine, Prepared, TrainOutcome};
 use foxhunt::{MLError, Policy, Settings, Trainer};
 use foxhunt_core::settings::{MemoryFallback, NanPolicy, ReplayKind, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
 use foxhunt_cuda::{Device, driver_calls};
 
-use crate::support::{assert_same_bits, bars, newest, tiny};
+use crate::support::{assert_same_bits, bars, metrics, newest, tiny};
 
 /// One test at a time: driver calls are counted for the whole process.
 static TURN: Mutex<()> = Mutex::new(());
@@ -49,6 +49,25 @@ fn cuda(settings: &Settings, device: &Arc<Device>, options: &CudaOptions) -> (Cu
     let Prepared { market, split, .. } = Prepared::fit(bars(1), settings).unwrap();
     let built = CudaEngine::build(settings, market, split.train, device, options).unwrap();
     (built.engine, built.notice)
+}
+
+/// A whole run on the CPU or on a device, and its rollbacks.
+fn train(settings: &Settings, on_device: Option<&Arc<Device>>) -> (TrainOutcome, u64) {
+    let build = |settings: &Settings, prepared: &Prepared| {
+        let (market, train) = (prepared.market.clone(), prepared.split.train.clone());
+        let engine: Box<dyn Engine> = match on_device {
+            Some(device) => Box::new(CudaEngine::build(settings, market, train, device, &options())?.engine),
+            None => Box::new(CpuEngine::new(settings, market, train)?),
+        };
+        Ok(foxhunt::engine_choice::BuiltEngine { engine, notice: None })
+    };
+    let outcome = Trainer::with_engine(settings, bars(1), &build).unwrap().run().unwrap();
+    let rollbacks = metrics(&outcome.run).iter().map(|line| match line {
+        MetricsLine::Epoch(report) => report.rollbacks,
+        _ => 0,
+    });
+    let rollbacks = rollbacks.sum();
+    (outcome, rollbacks)
 }
 
 /// Some epochs of uneven chunks: everything that can be told is the same to the bit at every report.
@@ -337,29 +356,35 @@ fn too_few_rows_are_an_error_on_the_device() {
     }
 }
 
+/// The rollback policy through the trainer: where each rollback begins is the same, so the runs end alike.
+#[test]
+fn runs_that_roll_back_end_alike() {
+    let Some((_turn, device)) = device() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut s = tiny(dir.path());
+    s.guard.nan_policy = NanPolicy::Rollback;
+    s.guard.max_skips_in_row = 1_000;
+    // Some batches overflow and others do not.
+    s.env.reward_scale = 3e19;
+    s.learner.huber_delta = 1e30;
+    let (on_cpu, on_cuda) = (train(&s, None), train(&s, Some(&device)));
+    assert!(on_cuda.1 > 0, "nothing was rolled back");
+    assert_eq!(on_cpu.1, on_cuda.1, "rollbacks");
+    let (a, b) = (newest(&on_cpu.0.run), newest(&on_cuda.0.run));
+    assert_same_bits(&b.snapshot, &a.snapshot, "last checkpoint");
+}
+
 /// Whole runs: the same checkpoint, the same policy, the same verdict; a second seed gives another.
 #[test]
 fn whole_runs_end_in_the_same_policy() {
     let Some((_turn, device)) = device() else { return };
-    let train = |settings: &Settings, on_device: bool| {
-        let build = |settings: &Settings, prepared: &Prepared| {
-            let (market, train) = (prepared.market.clone(), prepared.split.train.clone());
-            let engine: Box<dyn Engine> = if on_device {
-                Box::new(CudaEngine::build(settings, market, train, &device, &options())?.engine)
-            } else {
-                Box::new(CpuEngine::new(settings, market, train)?)
-            };
-            Ok(foxhunt::engine_choice::BuiltEngine { engine, notice: None })
-        };
-        Trainer::with_engine(settings, bars(1), &build).unwrap().run().unwrap()
-    };
     let mut policies = Vec::new();
     for seed in [1, 2] {
         let dir = tempfile::tempdir().unwrap();
         let mut s = tiny(dir.path());
         s.run.seed = seed;
         s.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.1, steps: 100 };
-        let (on_cpu, on_cuda) = (train(&s, false), train(&s, true));
+        let ((on_cpu, _), (on_cuda, _)) = (train(&s, None), train(&s, Some(&device)));
         let (a, b) = (newest(&on_cpu.run), newest(&on_cuda.run));
         assert_same_bits(&b.snapshot, &a.snapshot, "last checkpoint");
         assert_eq!(on_cpu.evaluation, on_cuda.evaluation);

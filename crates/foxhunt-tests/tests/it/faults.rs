@@ -66,15 +66,15 @@ impl Engine for Poisoner {
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
         self.inner.collect(vector_steps)
     }
-    fn update(&mut self, updates: u32) -> Result<(), MLError> {
-        for _ in 0..updates {
+    fn update(&mut self, updates: u32) -> Result<u32, MLError> {
+        for done in 1..=updates {
             let skipped = self.inner.status().skipped_updates;
             self.one_update()?;
             if self.stop_at_skip && self.inner.status().skipped_updates > skipped {
-                break;
+                return Ok(done);
             }
         }
-        Ok(())
+        Ok(updates)
     }
     fn take_work_times(&mut self) -> Result<WorkTimes, MLError> {
         self.inner.take_work_times()

@@ -104,14 +104,15 @@ impl Core {
         Ok(())
     }
 
-    fn update(&mut self, updates: u32) -> Result<(), MLError> {
-        for _ in 0..updates {
+    /// Gives the updates it did.
+    fn update(&mut self, updates: u32) -> Result<u32, MLError> {
+        for done in 1..=updates {
             self.update_once()?;
             if self.guard_limit_reached() {
-                break;
+                return Ok(done);
             }
         }
-        Ok(())
+        Ok(updates)
     }
 
     /// Sample, learn, priorities back; a gated update leaves the priorities alone.
@@ -220,7 +221,7 @@ impl Engine for CpuEngine {
         result
     }
 
-    fn update(&mut self, updates: u32) -> Result<(), MLError> {
+    fn update(&mut self, updates: u32) -> Result<u32, MLError> {
         let start = Instant::now();
         let result = self.on_pool(|core| core.update(updates));
         self.times.updating += start.elapsed();

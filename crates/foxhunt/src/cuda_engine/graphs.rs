@@ -12,10 +12,14 @@ use crate::MLError;
 
 /// Most steps of one graph. A power of two.
 pub(super) const LONGEST: u32 = 256;
+/// Most launches of one graph, whose memory grows with them.
+const MOST_LAUNCHES: usize = 8192;
 
 /// The graphs of one kind of step.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Chain {
+    /// Most steps of one graph of this chain. A power of two.
+    longest: u32,
     /// By number of steps.
     graphs: BTreeMap<u32, Graph>,
     begun: bool,
@@ -24,6 +28,12 @@ pub(super) struct Chain {
 }
 
 impl Chain {
+    /// A chain of steps that are `launches` launches each.
+    pub(super) fn new(launches: usize) -> Self {
+        let most = (MOST_LAUNCHES / launches.max(1)).clamp(1, LONGEST as usize);
+        Self { longest: 1 << most.ilog2(), graphs: BTreeMap::new(), begun: false, replayed: 0 }
+    }
+
     /// Queues `steps` steps. `step` queues one; it is called for the first step ever and while a graph is captured.
     ///
     /// # Errors
@@ -41,7 +51,7 @@ impl Chain {
             left -= 1;
         }
         while left > 0 {
-            let length = LONGEST.min(1 << left.ilog2());
+            let length = self.longest.min(1 << left.ilog2());
             let graph = match self.graphs.entry(length) {
                 Entry::Occupied(captured) => captured.into_mut(),
                 Entry::Vacant(place) => {
@@ -58,5 +68,16 @@ impl Chain {
     /// Steps that graphs did since the last call: what the host has not counted while they were queued.
     pub(super) fn take_replayed(&mut self) -> u64 {
         std::mem::take(&mut self.replayed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn graphs_are_as_long_as_their_launches_allow() {
+        let longest = [1, 10, 32, 33, 1000, 8192, 1 << 20].map(|launches| Chain::new(launches).longest);
+        assert_eq!(longest, [256, 256, 256, 128, 8, 1, 1]);
     }
 }

@@ -13,6 +13,11 @@ use foxhunt_ops::ring::cuda::DeviceBatch;
 use crate::MLError;
 use crate::memory_plan::MemoryPart;
 
+/// Of `free` device bytes those that buffers may take: code, graphs and the granularity of allocations need some.
+pub(super) fn usable(free: u64) -> u64 {
+    free.saturating_sub((256 << 20) + free / 50)
+}
+
 /// Device bytes by part.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {

@@ -7,7 +7,8 @@
 //!
 //! Numbers are those of [`crate::cpu_engine`], to the bit: the same seed gives the same rows, draws, weights and
 //! statistics, and either engine goes on from a snapshot of the other. Two things differ by nature: this engine learns
-//! late that a limit of the guard was reached, so it finishes the updates it was asked for, and its counts lag.
+//! late that a limit of the guard was reached, so it finishes the updates it was asked for, and its counts lag. Under
+//! the rollback policy, where that would decide what is learned, it waits for each update instead.
 //!
 //! Evaluation runs the greedy policy on the host: one environment, one bar after the other, is no work for a device.
 
@@ -35,10 +36,10 @@ use foxhunt_ops::learner::{EpochSums, Progress as LearnerProgress};
 use foxhunt_ops::ring::cuda::DeviceBatch;
 
 use self::graphs::Chain;
-use self::memory::Plan;
+use self::memory::{Plan, usable};
 use self::store::Store;
 use crate::MLError;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{MAX_FAULTS, Progress};
 use crate::engine::{Engine, EngineStatus, Snapshot, WorkTimes};
 use crate::evaluation::{Backtest, backtest};
 use crate::learner::{Learner, QNetwork};
@@ -110,7 +111,7 @@ impl CudaEngine {
         let collect = CollectConfig::new(settings, &market, train)?;
         let plan = Plan::new(settings, market.len());
         let (free, _) = device.memory()?;
-        let free = options.memory_limit.map_or(free, |limit| limit.min(free));
+        let free = options.memory_limit.map_or_else(|| usable(free), |limit| limit.min(free));
         let placed = plan.place_replay(settings, free)?;
 
         let on_device = Arc::new(DeviceMarket::upload(&stream, &market)?);
@@ -121,6 +122,7 @@ impl CudaEngine {
             learner.keep_good_copy(&stream)?;
         }
         let (n_envs, n_outputs) = (settings.env.n_envs, settings.network.head.n_outputs());
+        let layers = settings.network.hidden.len() + 1;
         let batches = (0..settings.learner.accumulation)
             .map(|_| DeviceBatch::zeros(&stream, settings.learner.batch, STATE_DIM))
             .collect::<Result<_, _>>()?;
@@ -133,8 +135,8 @@ impl CudaEngine {
             store,
             q: stream.zeros("Q-values", [n_envs, n_outputs])?,
             batches,
-            collecting: Chain::default(),
-            updating: Chain::default(),
+            collecting: Chain::new(layers + 4),
+            updating: Chain::new(settings.learner.accumulation * (2 * layers + 4) + 3),
             known: LearnerProgress::default(),
             faults: Vec::new(),
             faults_lost: 0,
@@ -154,7 +156,7 @@ impl CudaEngine {
     /// [`MLError::GpuMemoryError`] as from [`CudaEngine::build`].
     pub fn memory(settings: &Settings, n_bars: usize, free: u64) -> Result<(Vec<MemoryPart>, bool), MLError> {
         let plan = Plan::new(settings, n_bars);
-        let placed = plan.place_replay(settings, free)?;
+        let placed = plan.place_replay(settings, usable(free))?;
         Ok((plan.parts(settings, &placed), placed.on_device))
     }
 
@@ -188,11 +190,45 @@ impl CudaEngine {
         Ok(())
     }
 
+    /// Queues updates: sample, learn, priorities.
+    fn queue_updates(&mut self, updates: u32) -> Result<(), MLError> {
+        let rows = self.rows();
+        let Self { stream, learner, store, batches, updating, update_time, .. } = self;
+        update_time.begin(stream)?;
+        match store {
+            Store::Device(replay) => {
+                let mut left = updates;
+                while left > 0 {
+                    let until_order = replay.order_if_due(stream)?;
+                    let n = u32::try_from(until_order).map_or(left, |until| left.min(until));
+                    updating.run(stream, n, &mut |s| {
+                        for batch in &mut *batches {
+                            replay.sample_with(s, batch, Resort::Never)?;
+                        }
+                        learner.update(s, batches)?;
+                        Ok(replay.update(s, &learner.priorities(), rows)?)
+                    })?;
+                    replay.replayed_updates(updating.take_replayed(), rows);
+                    left -= n;
+                }
+            }
+            Store::Host(host) => {
+                for _ in 0..updates {
+                    host.update(stream, learner, batches)?;
+                }
+            }
+        }
+        update_time.end(stream)?;
+        self.take_faults();
+        Ok(())
+    }
+
     /// Takes what the device published since the last look.
     fn take_faults(&mut self) {
         let drained = self.learner.drain_faults();
-        self.faults.extend(drained.faults);
-        self.faults_lost += drained.lost;
+        let room = MAX_FAULTS.saturating_sub(self.faults.len()).min(drained.faults.len());
+        self.faults_lost += drained.lost + (drained.faults.len() - room) as u64;
+        self.faults.extend_from_slice(&drained.faults[..room]);
     }
 
     /// Statistics of the learner's part of the epoch. Waits.
@@ -243,37 +279,22 @@ impl Engine for CudaEngine {
         Ok(collect_time.end(stream)?)
     }
 
-    fn update(&mut self, updates: u32) -> Result<(), MLError> {
+    fn update(&mut self, updates: u32) -> Result<u32, MLError> {
         self.check_filled()?;
-        let rows = self.rows();
-        let Self { stream, learner, store, batches, updating, update_time, .. } = self;
-        update_time.begin(stream)?;
-        match store {
-            Store::Device(replay) => {
-                let mut left = updates;
-                while left > 0 {
-                    let until_order = replay.order_if_due(stream)?;
-                    let n = u32::try_from(until_order).map_or(left, |until| left.min(until));
-                    updating.run(stream, n, &mut |s| {
-                        for batch in &mut *batches {
-                            replay.sample_with(s, batch, Resort::Never)?;
-                        }
-                        learner.update(s, batches)?;
-                        Ok(replay.update(s, &learner.priorities(), rows)?)
-                    })?;
-                    replay.replayed_updates(updating.take_replayed(), rows);
-                    left -= n;
-                }
-            }
-            Store::Host(host) => {
-                for _ in 0..updates {
-                    host.update(stream, learner, batches)?;
-                }
+        if self.settings.guard.nan_policy != NanPolicy::Rollback {
+            self.queue_updates(updates)?;
+            return Ok(updates);
+        }
+        // Where a rollback begins decides what is learned, so under this policy each update is waited for.
+        for done in 1..=updates {
+            let skipped = self.known.counts.skipped;
+            self.queue_updates(1)?;
+            self.known = self.learner.progress(&self.stream)?.0;
+            if self.known.counts.skipped > skipped {
+                return Ok(done);
             }
         }
-        update_time.end(stream)?;
-        self.take_faults();
-        Ok(())
+        Ok(updates)
     }
 
     fn chunk_scale(&self) -> u32 {

@@ -2,6 +2,7 @@
 
 use foxhunt_core::settings::ReplaySettings;
 use foxhunt_market::STATE_DIM;
+use foxhunt_ops::collect;
 use foxhunt_ops::learner::Progress as LearnerProgress;
 
 use super::CudaEngine;
@@ -44,6 +45,9 @@ impl CudaEngine {
         let layout = self.learner.layout();
         let collected = collect_arrays::load(self.collector.config(), snapshot)?;
         collected.check(self.collector.config(), &self.market).map_err(|error| misfit(error.to_string()))?;
+        if collected.tally.faults.len() > collect::MAX_FAULTS {
+            return Err(misfit(format!("collect.faults lists more than {} refusals", collect::MAX_FAULTS)));
+        }
         let progress = Progress::load(snapshot)?;
         let (state, counts) = learner_arrays::read(layout, snapshot)?;
         let good = match self.learner.keeps_good_copy() {

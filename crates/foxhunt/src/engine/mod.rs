@@ -32,13 +32,14 @@ pub trait Engine {
     /// Any [`MLError`] of the device. A non-finite reward or state is no error: it is refused, counted and recorded.
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError>;
 
-    /// Does up to `updates` optimiser steps. A non-finite step is skipped whole, counted and recorded. An engine
-    /// that knows at once that a limit of `settings.guard` is reached may return early; one that learns of it
-    /// late, like a GPU, does them all.
+    /// Does up to `updates` optimiser steps and gives how many it did, skipped ones among them. A non-finite step is
+    /// skipped whole, counted and recorded. An engine that knows at once that a limit of `settings.guard` is reached
+    /// may return early; one that learns of it late, like a GPU, does them all. Under the rollback policy every
+    /// engine returns at the first skipped step, since where a rollback begins decides what is learned.
     ///
     /// # Errors
     /// [`MLError::NotEnoughData`] when the replay memory cannot fill a batch, and any [`MLError`] of the device.
-    fn update(&mut self, updates: u32) -> Result<(), MLError>;
+    fn update(&mut self, updates: u32) -> Result<u32, MLError>;
 
     /// How long it worked since the last call, for rates; told right after [`Engine::drain`].
     ///

@@ -13,6 +13,9 @@ use crate::MLError;
 use crate::engine::{EngineStatus, Snapshot};
 use crate::learner::{LearnerCounts, UpdateReport};
 
+/// Most refusals of updates listed between two reports; those beyond are only counted.
+pub(crate) const MAX_FAULTS: usize = 4096;
+
 /// See the [module](self).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Progress {
@@ -38,7 +41,9 @@ impl Progress {
 
     /// One update was applied or skipped.
     pub(crate) fn updated(&mut self, report: &UpdateReport<'_>) {
-        self.faults.extend_from_slice(report.faults);
+        let room = MAX_FAULTS.saturating_sub(self.faults.len()).min(report.faults.len());
+        self.faults.extend_from_slice(&report.faults[..room]);
+        self.faults_lost += (report.faults.len() - room) as u64;
         self.sums.add(report);
     }
 

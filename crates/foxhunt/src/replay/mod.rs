@@ -31,6 +31,7 @@ pub use gpu_buffer::{GpuBatch, GpuReplayBuffer, GpuReplayBufferConfig};
 pub(crate) use memory::beta_schedule;
 pub use memory::{ReplayCounters, ReplayMemory};
 pub use snapshot::RestoreReport;
+pub(crate) use snapshot::stored_capacity;
 
 use foxhunt_ops::OpError;
 use foxhunt_ops::gpu_replay::{CudaError, GpuReplayError};
@@ -44,9 +45,10 @@ impl From<GpuReplayError> for MLError {
             GpuReplayError::Cuda(CudaError::OutOfMemory { what, bytes, free }) => {
                 Self::GpuMemoryError { what, requested: bytes, free }
             }
-            GpuReplayError::Cuda(error) => {
-                Self::DeviceUnavailable { device: "cuda", reason: error.to_string() }
-            }
+            GpuReplayError::Cuda(
+                error @ (CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::NoCompiler { .. }),
+            ) => Self::DeviceUnavailable { device: "cuda", reason: error.to_string() },
+            GpuReplayError::Cuda(error) => Self::Gpu(Box::new(error)),
         }
     }
 }

@@ -146,6 +146,12 @@ impl ReplayMemory {
     }
 }
 
+/// The capacity of the memory that a snapshot was made from, if it tells one.
+pub(crate) fn stored_capacity(snapshot: &Snapshot) -> Option<usize> {
+    let shape = Getter(snapshot).u64s("shape", Some(2)).ok()?;
+    usize::try_from(shape[0]).ok().filter(|&capacity| capacity > 0)
+}
+
 fn refused(error: OpError) -> MLError {
     misfit(error.to_string())
 }

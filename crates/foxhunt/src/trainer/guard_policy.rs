@@ -21,7 +21,7 @@ impl Trainer<'_> {
             ));
         }
 
-        let fresh = status.skipped_updates - self.state.answered_skips;
+        let fresh = status.skipped_updates.saturating_sub(self.state.answered_skips);
         self.state.answered_skips = status.skipped_updates;
         match guard.nan_policy {
             _ if fresh == 0 => Ok(()),

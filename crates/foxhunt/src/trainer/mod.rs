@@ -203,9 +203,9 @@ impl<'a> Trainer<'a> {
             }
             let left = self.settings.training.updates_per_epoch - self.state.updated;
             let chunk = left.min(self.chunks.updates);
-            self.engine.update(chunk)?;
-            self.clock.updates += u64::from(chunk);
-            self.state.updated += chunk;
+            let done = self.engine.update(chunk)?;
+            self.clock.updates += u64::from(done);
+            self.state.updated += done;
             self.answer_guard()?;
         }
         Ok(true)
@@ -264,7 +264,7 @@ impl<'a> Trainer<'a> {
         let report = ValidationReport {
             epoch,
             net_log_return,
-            turnover: backtest.turnover(),
+            turnover: Some(backtest.turnover()).filter(|turnover| turnover.is_finite()),
             fills: backtest.fills.len() as u64,
             best,
             without_progress: self.state.early_stop.without_progress,

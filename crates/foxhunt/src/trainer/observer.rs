@@ -73,9 +73,9 @@ pub struct EpochReport {
     pub epochs: u64,
     /// Wall-clock seconds since the start of training in this process.
     pub wall_s: f64,
-    /// Wall-clock rate of env steps while collecting; none when nothing was collected in this process.
+    /// Rate of env steps by the time the engine worked on them ([`WorkTimes`](crate::engine::WorkTimes)); none when nothing was collected in this process.
     pub env_steps_per_s: Option<f64>,
-    /// Wall-clock rate of updates, applied or skipped, while updating; none when there were none.
+    /// Rate of updates, applied or skipped, by the time the engine worked on them; none when there were none.
     pub updates_per_s: Option<f64>,
     /// Rollbacks to the last good copy in this epoch.
     pub rollbacks: u64,
@@ -92,7 +92,7 @@ pub struct ValidationReport {
     /// `ln(final equity / start equity)` on the validation split, after costs; none when it is not finite.
     pub net_log_return: Option<f64>,
     /// Turnover, in multiples of equity.
-    pub turnover: f64,
+    pub turnover: Option<f64>,
     /// Fills of the greedy policy.
     pub fills: u64,
     /// Whether it is the best so far.

@@ -15,6 +15,7 @@ use crate::MLError;
 use crate::checkpoint::{CheckpointStore, LoadOutcome};
 use crate::engine_choice::{BuiltEngine, build_engine, memory_plan};
 use crate::ledger::{Entry, Ledger};
+use crate::replay::stored_capacity;
 use crate::run_folder::RunFolder;
 
 /// What the ledger calls a training run.
@@ -103,10 +104,14 @@ impl<'a> Trainer<'a> {
         }
         let LoadOutcome { mut checkpoint, skipped } = store.load_newest()?;
         let manifest = checkpoint.manifest;
-        let settings = match changed {
+        let mut settings = match changed {
             Some(changed) => merge(&checkpoint.path, &manifest.settings, changed)?,
             None => manifest.settings,
         };
+        // A memory that was shrunk to fit a device stays as large as it is, wherever it goes.
+        if let Some(capacity) = stored_capacity(&checkpoint.snapshot) {
+            settings.replay.capacity = settings.replay.capacity.min(capacity);
+        }
         settings.validate()?;
         if bars.data_hash() != manifest.data_hash {
             let reason = "the bars are not the ones this run was trained on".to_owned();

@@ -66,7 +66,7 @@ impl Engine for Toy {
         self.epoch.env_steps += u64::from(vector_steps) * self.n_envs;
         Ok(())
     }
-    fn update(&mut self, updates: u32) -> Result<(), MLError> {
+    fn update(&mut self, updates: u32) -> Result<u32, MLError> {
         self.log.borrow_mut().push(format!("update {updates}"));
         for _ in 0..updates {
             let attempt = self.status.updates + self.status.skipped_updates + 1;
@@ -84,7 +84,7 @@ impl Engine for Toy {
                 self.epoch.updates += 1;
             }
         }
-        Ok(())
+        Ok(updates)
     }
     fn take_work_times(&mut self) -> Result<WorkTimes, MLError> {
         Ok(WorkTimes::default())
