@@ -303,9 +303,11 @@ impl MlpKernels {
     ) -> Result<(), CudaError> {
         let Layer { n_in, n_out, weight, bias } = b.layer;
         let weights = Product { times: b.splits, rows: n_out, cols: n_in, k: b.rows / b.splits };
+        let biases = Product { cols: 0, ..weights };
         let before = Product { times: 1, rows: b.rows, cols: n_in, k: n_out };
-        let work = if b.before.is_some() { &[weights, before][..] } else { &[weights] };
-        let number = best(work, self.processors);
+        // In the order of the blocks.
+        let work = [weights, biases, before];
+        let number = best(&work[..if b.before.is_some() { 3 } else { 2 }], self.processors);
         let tile: Tile = TILES[number];
         let [m_tiles, n_tiles] = tile.count(n_out, n_in);
         let before_tiles = b.before.map_or(0, |_| tile.count(b.rows, n_in)[0] * n_tiles);

@@ -2,15 +2,24 @@
 // is the CPU's to the bit whatever the tile. Twin of foxhunt-ops/src/mlp/panels.rs.
 //
 // A block makes TILE_M x TILE_N elements, a thread THREAD_M x THREAD_N of them. Operands come through shared memory in
-// slabs of SLAB values of k, STAGES of them in flight. What bounds a tile is the words a thread reads from shared memory
-// for each k (THREAD_M + THREAD_N) against its multiply-adds (THREAD_M * THREAD_N); the host picks the tile.
+// slabs of SLAB values of k, STAGES of them in flight. The host picks the tile by measured times (tiles.rs).
 //
 // An operand lies row-major in memory either along k ([m][k]: states and weights on the way forward) or across it
 // ([k][m]: both factors of a weight gradient).
 #pragma once
 
 constexpr int TX = TILE_N / THREAD_N, TY = TILE_M / THREAD_M, THREADS = TX * TY;
-static_assert(TX * THREAD_N == TILE_N && TY * THREAD_M == TILE_M && THREADS % 32 == 0 && SLAB % 4 == 0, "shape");
+static_assert(TX * THREAD_N == TILE_N && TY * THREAD_M == TILE_M && TX % 8 == 0 && TY % 4 == 0 && SLAB % 4 == 0, "shape");
+
+// Values of k in the unrolled body: about 500 multiply-adds, which the first instruction caches can follow.
+constexpr int BODY = THREAD_M * THREAD_N > 32 ? 8 : THREAD_M * THREAD_N > 16 ? 16 : SLAB;
+static_assert(SLAB % BODY == 0, "body");
+
+// Where a thread stands among TX x TY. A warp covers 8 x 4 places, numbered so that lanes 2i and 2i + 1 share a column and
+// lanes i and i ^ 2 a row: then a four-word load from shared memory takes two turns for either operand. With rows of
+// eight consecutive lanes it takes two for one operand and four for the other.
+__device__ __forceinline__ int thread_x() { return threadIdx.x / 32 % (TX / 8) * 8 + threadIdx.x % 16 / 2; }
+__device__ __forceinline__ int thread_y() { return threadIdx.x / 32 / (TX / 8) * 4 + threadIdx.x % 32 / 16 * 2 + threadIdx.x % 2; }
 
 // ------------------------------------------------------------------------------------------------ copies
 
@@ -205,17 +214,16 @@ struct Product {
   static constexpr int STAGE = A::FLOATS + B::FLOATS;
   static_assert(STAGE * STAGES * 4 <= SHARED_BYTES, "shared memory");
 
-  static __device__ __forceinline__ int m(int i) { return A::place(threadIdx.x / TX, i); }
-  static __device__ __forceinline__ int n(int j) { return B::place(threadIdx.x % TX, j); }
+  static __device__ __forceinline__ int m(int i) { return A::place(thread_y(), i); }
+  static __device__ __forceinline__ int n(int j) { return B::place(thread_x(), j); }
 
   // acc[i][j] = fma(a[m, k], b[n, k], acc[i][j]) for k from `k_first` to below `k_end`. `early`: b is older than the
   // kernel ahead, so it is fetched before that one is done.
   static __device__ __forceinline__ void run(float (&acc)[THREAD_M][THREAD_N], const Matrix& a, const Matrix& b, u32 m0, u32 n0,
                              u32 k_first, u32 k_end, float* shared, bool early, Dependency& ahead) {
-    int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
     u32 slabs = (k_end - k_first + SLAB - 1) / SLAB;
     u32 memory = once((u32)__cvta_generic_to_shared(shared));
-    u32 a_base = once(A::base(memory, ty)), b_base = once(B::base(memory + A::FLOATS * 4, tx));
+    u32 a_base = once(A::base(memory, thread_y())), b_base = once(B::base(memory + A::FLOATS * 4, thread_x()));
     typename B::Feed feed_b(b, n0, k_first);
     // Early copies join the first group.
     early = early && !ahead.waited;
@@ -243,11 +251,16 @@ struct Product {
       u32 as = a_base + stage * STAGE * 4, bs = b_base + stage * STAGE * 4;
       int count = min((u32)SLAB, k_end - (k_first + (s - (STAGES - 1)) * SLAB));
       if (count == SLAB) {
-#pragma unroll
-        for (int k = 0; k < SLAB; k += 4) multiply_four(acc, as, bs, k);
-      } else {
 #pragma unroll 1
-        for (int k = 0; k < count; k++) {
+        for (int k = 0; k < SLAB; k += BODY, as += A::offset(0, BODY), bs += B::offset(0, BODY))
+#pragma unroll
+          for (int q = 0; q < BODY; q += 4) multiply_four(acc, as, bs, q);
+      } else {
+        int k = 0;
+#pragma unroll 1
+        for (; k + 4 <= count; k += 4) multiply_four(acc, as + A::offset(0, k), bs + B::offset(0, k), 0);
+#pragma unroll 1
+        for (; k < count; k++) {
           float a1[THREAD_M], b1[THREAD_N];
 #pragma unroll
           for (int i = 0; i < THREAD_M; i++) a1[i] = load_1(as + A::offset(i, k));

@@ -62,11 +62,11 @@ fn train(settings: &Settings, on_device: Option<&Arc<Device>>) -> (TrainOutcome,
         Ok(foxhunt::engine_choice::BuiltEngine { engine, notice: None })
     };
     let outcome = Trainer::with_engine(settings, bars(1), &build).unwrap().run().unwrap();
-    let rollbacks = metrics(&outcome.run).iter().map(|line| match line {
+    let rollbacks = |line: &MetricsLine| match line {
         MetricsLine::Epoch(report) => report.rollbacks,
         _ => 0,
-    });
-    let rollbacks = rollbacks.sum();
+    };
+    let rollbacks = metrics(&outcome.run).iter().map(rollbacks).sum();
     (outcome, rollbacks)
 }
 
