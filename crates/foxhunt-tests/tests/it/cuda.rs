@@ -356,21 +356,40 @@ fn too_few_rows_are_an_error_on_the_device() {
     }
 }
 
+/// Settings under which some updates overflow and are rolled back, and others are applied; found on the CPU.
+fn some_roll_back(dir: &std::path::Path) -> (Settings, TrainOutcome, u64) {
+    let mut s = tiny(dir);
+    s.guard.nan_policy = NanPolicy::Rollback;
+    s.guard.max_skips_in_row = 1_000;
+    s.learner.huber_delta = 1e30;
+    for scale in [3e20, 1e21, 2e21, 4e21, 8e21] {
+        s.env.reward_scale = scale;
+        let (outcome, rollbacks) = train(&s, None);
+        if rollbacks > 3 && outcome.updates > 3 {
+            return (s, outcome, rollbacks);
+        }
+    }
+    panic!("no scale made some updates overflow and left others");
+}
+
+/// Every update counts once, whether it was applied or rolled back, on the reference too.
+#[test]
+fn rolled_back_updates_are_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (settings, outcome, rollbacks) = some_roll_back(dir.path());
+    let tried = settings.training.epochs * u64::from(settings.training.updates_per_epoch);
+    assert_eq!(outcome.updates + rollbacks, tried);
+}
+
 /// The rollback policy through the trainer: where each rollback begins is the same, so the runs end alike.
 #[test]
 fn runs_that_roll_back_end_alike() {
     let Some((_turn, device)) = device() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let mut s = tiny(dir.path());
-    s.guard.nan_policy = NanPolicy::Rollback;
-    s.guard.max_skips_in_row = 1_000;
-    // Some batches overflow and others do not.
-    s.env.reward_scale = 3e19;
-    s.learner.huber_delta = 1e30;
-    let (on_cpu, on_cuda) = (train(&s, None), train(&s, Some(&device)));
-    assert!(on_cuda.1 > 0, "nothing was rolled back");
-    assert_eq!(on_cpu.1, on_cuda.1, "rollbacks");
-    let (a, b) = (newest(&on_cpu.0.run), newest(&on_cuda.0.run));
+    let (settings, on_cpu, rollbacks) = some_roll_back(dir.path());
+    let (on_cuda, rollbacks_there) = train(&settings, Some(&device));
+    assert_eq!((on_cuda.updates, rollbacks_there), (on_cpu.updates, rollbacks));
+    let (a, b) = (newest(&on_cpu.run), newest(&on_cuda.run));
     assert_same_bits(&b.snapshot, &a.snapshot, "last checkpoint");
 }
 
