@@ -230,3 +230,16 @@ fn a_full_disk_costs_no_checkpoint() {
     assert_eq!(table(&done.out), table(&whole.out));
     assert!(policy_bytes(&folder) == policy_bytes(&want) && state_bytes(&folder) == state_bytes(&want));
 }
+
+/// A run goes on for longer than it was begun for, with other threads, and ends as one that was begun so; keys that
+/// would change what was learned have no flag.
+#[test]
+fn a_resumed_run_may_go_on_for_longer() {
+    let place = Place::new();
+    let (_, long) = place.trained("bars.csv", "long", &["--epochs", "6"]);
+    let (_, short) = place.trained("bars.csv", "short", &["--epochs", "3"]);
+    let folder = short.to_str().unwrap();
+    run(&["resume", folder, "--epochs", "6", "--threads", "2", "--device", "cpu"]).expect(0);
+    assert_eq!(policy_bytes(&short), policy_bytes(&long));
+    assert_eq!(run(&["resume", folder, "--seed", "9"]).expect(2).out, "");
+}

@@ -140,3 +140,20 @@ fn heads_of_pipes() {
         assert_eq!((done.out.as_str(), done.err.as_str()), ("", ""), "{command}");
     }
 }
+
+/// Output that a full disk swallows is told and fails the command; a reader that goes away does not.
+#[cfg(target_os = "linux")]
+#[test]
+fn lost_output_is_no_success() {
+    let place = Place::new();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut inspect = foxhunt();
+    inspect.args(["inspect", &place.text("bars.csv"), "--json"]).stdout(full());
+    let done = Done::from(inspect.output().unwrap()).expect(1);
+    assert!(done.err.contains("cannot write to standard output"), "{}", done.err);
+
+    let mut train = place.train("bars.csv", "runs", &["--epochs", "1"]);
+    let done = Done::from(train.stdout(full()).output().unwrap()).expect(1);
+    assert_eq!(done.err.matches("cannot write to standard output").count(), 1, "{}", done.err);
+    assert!(place.only_run("runs").join("report.html").is_file(), "the run itself is whole");
+}
