@@ -2,7 +2,7 @@
 //!
 //! It joins what [`foxhunt_ops`] keeps in device memory: environments ([`GpuCollector`]), replay memory, learner with
 //! its guard. A vector step is network, act, insert; an update is sample, learn, priorities. Chains of them are captured
-//! once and replayed ([`graphs`]), so that the host makes one call for up to [`graphs::LONGEST`] steps, waits for
+//! once and replayed (`graphs.rs`), so that the host makes one call for up to 256 steps, waits for
 //! nothing and reads nothing but pinned words until [`Engine::drain`].
 //!
 //! Numbers are those of [`crate::cpu_engine`], to the bit: the same seed gives the same rows, draws, weights and
