@@ -9,12 +9,22 @@ use foxhunt::evaluation::{Evaluation, Verdict, estimate};
 use foxhunt::ledger::{Entry, Ledger};
 use foxhunt::trainer::{StopReason, TrainOutcome};
 use foxhunt_core::Settings;
-use foxhunt_market::{DataReport, Market};
+use foxhunt_market::{DataReport, Loaded, Market, inspect};
 
 use crate::data::{DataNote, Source};
 use crate::report::{self, Subject};
 use crate::signals::Signals;
 use crate::{console, exit};
+
+/// Loads the bars, tells what they are, and warns of what looks wrong with them.
+pub(super) fn load(source: &Source, settings: &Settings) -> anyhow::Result<Loaded> {
+    let loaded = source.load(&settings.data)?;
+    announce(source, &loaded.report);
+    for warning in inspect(&loaded).warnings {
+        console::notice(&format!("warning: {warning}"));
+    }
+    Ok(loaded)
+}
 
 /// One line about the bars.
 pub(super) fn announce(source: &Source, report: &DataReport) {

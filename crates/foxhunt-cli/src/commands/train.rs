@@ -2,7 +2,6 @@
 
 use foxhunt::Trainer;
 use foxhunt::engine_choice::memory_plan;
-use foxhunt_market::inspect;
 
 use super::finish;
 use crate::args::TrainArgs;
@@ -19,11 +18,7 @@ pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
         return Ok(exit::OK);
     }
     let source = Source::of(args.file.as_deref());
-    let loaded = source.load(&settings.data)?;
-    finish::announce(&source, &loaded.report);
-    for warning in inspect(&loaded).warnings {
-        console::notice(&format!("warning: {warning}"));
-    }
+    let loaded = finish::load(&source, &settings)?;
 
     finish::announce_memory(&settings, loaded.bars.len());
     let signals = Signals::install()?;

@@ -6,7 +6,7 @@ use foxhunt::evaluation::Evaluation;
 use foxhunt::trainer::Prepared;
 use foxhunt::walk_forward::{Progress, WalkForward, WalkForwardOutcome};
 use foxhunt_core::Settings;
-use foxhunt_market::{BarSeries, inspect};
+use foxhunt_market::BarSeries;
 
 use super::finish;
 use crate::args::WalkForwardArgs;
@@ -23,11 +23,7 @@ pub(crate) fn run(args: &WalkForwardArgs) -> anyhow::Result<u8> {
         return Ok(exit::OK);
     }
     let source = Source::of(args.file.as_deref());
-    let loaded = source.load(&settings.data)?;
-    finish::announce(&source, &loaded.report);
-    for warning in inspect(&loaded).warnings {
-        console::notice(&format!("warning: {warning}"));
-    }
+    let loaded = finish::load(&source, &settings)?;
     let bars = loaded.bars.clone();
     let walk = WalkForward::new(&settings, loaded.bars).map_err(|error| source.named(error))?;
     let note = DataNote { source, report: loaded.report };

@@ -6,16 +6,16 @@
 
 use foxhunt_core::Head;
 use foxhunt_cuda::nvrtc::Cache;
-use foxhunt_cuda::{CudaError, DeviceBuffer, EventTimer, Stream};
+use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 use serde::Serialize;
 
 use super::{GpuLearner, GpuLearnerConfig, GpuLearnerError};
+use crate::gpu_replay::bench::{REPLAYS, mix, time};
 use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig};
 use crate::learner::LearnerState;
 use crate::mlp::MlpShape;
 use crate::ring::cuda::{DeviceBatch, DeviceRows};
 
-const REPLAYS: usize = 15;
 const UPDATES: usize = 20;
 
 /// What to time.
@@ -145,7 +145,7 @@ fn update(
     let flop = 2.0 * batch as f64 * (5 * macs - first.n_in * first.n_out) as f64;
     let mut before = 0.0;
     for (phase, name) in PHASES.iter().enumerate() {
-        let times = time(stream, UPDATES, |s| {
+        let times = time(stream, UPDATES, |s, _| {
             replay.sample(s, &mut out)?;
             learner.prefix(s, &out, phase)?;
             if phase == 5 { replay.update(s, &learner.priorities(), batch) } else { Ok(()) }
@@ -188,36 +188,11 @@ fn acting(
         (0..rows * state_dim).map(|i| (mix(i as u64) >> 40) as f32 / 8_388_608.0 - 1.0).collect();
     let states = stream.upload_new("states", &values)?;
     let mut q: DeviceBuffer<f32> = stream.zeros("q", [rows, learner.layout().n_outputs()])?;
-    let times = time(stream, UPDATES, |s| learner.q_values(s, &states, rows, &mut q))?;
+    let times = time(stream, UPDATES, |s, _| learner.q_values(s, &states, rows, &mut q))?;
     let macs: usize = learner.layout().layers().iter().map(|l| l.n_in * l.n_out).sum();
     let us = times[REPLAYS / 2];
     let tflops = 2.0 * (rows * macs) as f64 / us / 1e6;
     let us_range = [times[0], times[REPLAYS - 1]];
     add(BenchRow { op: "q_values".to_owned(), rows, programmatic, us, us_range, tflops });
     Ok(())
-}
-
-/// Microseconds of each timed replay of a graph of `ops` operations, one operation each, sorted.
-fn time(
-    stream: &Stream,
-    ops: usize,
-    mut op: impl FnMut(&Stream) -> Result<(), GpuLearnerError>,
-) -> Result<Vec<f64>, GpuLearnerError> {
-    let mut graph = stream.capture(|s| (0..ops).try_for_each(|_| op(s)))?;
-    let mut timer = EventTimer::new(stream.device())?;
-    for _ in 0..3 {
-        graph.launch(stream)?;
-    }
-    let mut times = Vec::with_capacity(REPLAYS);
-    for _ in 0..REPLAYS {
-        times.push(timer.time(stream, || graph.launch(stream))? / ops as f64);
-    }
-    times.sort_by(f64::total_cmp);
-    Ok(times)
-}
-
-fn mix(x: u64) -> u64 {
-    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    x ^ x >> 32
 }

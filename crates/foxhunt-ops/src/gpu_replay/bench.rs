@@ -14,7 +14,8 @@ use crate::ring::cuda::{DeviceBatch, DeviceRows};
 pub const INSERT: usize = 1024;
 /// Sets of update arguments that a graph rotates through.
 const SETS: usize = 20;
-const REPLAYS: usize = 15;
+/// Timed replays of a graph.
+pub(crate) const REPLAYS: usize = 15;
 
 /// What to time.
 #[derive(Clone, Debug)]
@@ -288,7 +289,8 @@ pub(crate) fn row(
     BenchRow { op, capacity, batch, programmatic, us, us_range, gb_per_s: bytes as f64 / us / 1e3 }
 }
 
-fn mix(x: u64) -> u64 {
+/// Bits that look random, the same every time.
+pub(crate) fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
     x ^ x >> 32
 }

@@ -5,7 +5,7 @@
 //! | word | meaning |
 //! |---|---|
 //! | 0 `halt_nan` | loss or norm is NaN or infinite |
-//! | 1 `halt_loss_clip` | loss > `loss_threshold` (1e6 by default); an infinite loss counts, a NaN does not |
+//! | 1 `halt_loss_clip` | loss > `loss_threshold`; an infinite loss counts, a NaN does not |
 //! | 2 `halt_grad_collapse` | norm < `collapse_threshold` and not in warm-up; a NaN norm does not count |
 //! | 3 `clipped_loss` | min(loss, `loss_threshold`); a NaN stays NaN |
 //! | 4 `raw_loss` | as given |
@@ -25,9 +25,6 @@ pub mod cuda;
 mod tests;
 
 pub use cpu::{CollapseCounter, GuardSums, check, count_non_finite};
-
-/// Loss above which an update is flagged, unless set otherwise.
-pub const LOSS_THRESHOLD: f32 = 1e6;
 
 /// The eight words of one check.
 #[derive(Clone, Copy, Debug, PartialEq)]
