@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-/// A step: its name and its command line.
+use crate::kernels::target_dir;
+
+/// A step: its name and its command line; what begins with `target/` was built by `test`.
 const STEPS: &[(&str, &[&str])] = &[
     ("fmt", &["cargo", "fmt", "--all", "--check"]),
     ("typos", &["typos"]),
@@ -18,7 +20,7 @@ const STEPS: &[(&str, &[&str])] = &[
     ("docs", &["cargo", "doc", "--workspace", "--no-deps"]),
     ("kernels", &["cargo", "xtask", "kernels"]),
     ("train", &["cargo", "run", "--release", "--", "train", "--epochs", "6", "--out", "target/ci-runs"]),
-    ("learn", &["cargo", "run", "--release", "-p", "foxhunt-tests", "--example", "prove_learning"]),
+    ("learn", &["target/debug/examples/prove_learning"]),
 ];
 
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
@@ -26,12 +28,16 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     for (name, command) in STEPS {
         println!("== {name}: {}", command.join(" "));
         let start = Instant::now();
-        let status = Command::new(command[0])
+        let program = match command[0].strip_prefix("target/") {
+            Some(built) => target_dir(root).join(built),
+            None => command[0].into(),
+        };
+        let status = Command::new(&program)
             .args(&command[1..])
             .current_dir(root)
             .env("RUSTDOCFLAGS", "-D warnings")
             .status()
-            .with_context(|| format!("cannot start {}", command[0]))?;
+            .with_context(|| format!("cannot start {}", program.display()))?;
         table.push(format!("{name:>8}  {:>7.1} s", start.elapsed().as_secs_f64()));
         if !status.success() {
             println!("{}", table.join("\n"));

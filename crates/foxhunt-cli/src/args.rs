@@ -33,7 +33,7 @@ pub(crate) enum Command {
     /// Look for values that know the future, from features to fills; exit 1 on a leak.
     Lookahead(LookaheadArgs),
     /// Show what this machine can run.
-    Doctor,
+    Doctor(DoctorArgs),
     /// Time parts of the program on the GPU.
     Bench(BenchArgs),
 }
@@ -134,6 +134,14 @@ pub(crate) struct InspectArgs {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) data: DataArgs,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `foxhunt doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,

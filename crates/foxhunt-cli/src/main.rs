@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(args),
         Command::WalkForward(args) => commands::walk_forward::run(args),
         Command::Lookahead(args) => commands::lookahead::run(args),
-        Command::Doctor => commands::doctor::run(),
+        Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(args) => commands::bench::run(args),
     };
     let code = result.unwrap_or_else(|error| {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use foxhunt_core::settings::{DataSettings, Device, Repair};
 use foxhunt_core::{Settings, SettingsError};
+use foxhunt_market::{MarketError, check_timezone};
 use toml::{Table, Value};
 
 use crate::args::{DataArgs, SettingsArgs};
@@ -36,6 +37,12 @@ pub(crate) enum UsageError {
         /// What was given.
         given: String,
     },
+    /// A `--set` with a whole number that TOML has no room for.
+    #[error("--set {given}: whole numbers go from -2^63 to 2^63 - 1")]
+    SetNumber {
+        /// What was given.
+        given: String,
+    },
     /// A `--set` whose key path runs through a plain value.
     #[error("--set {given}: {part} is a value, not a section")]
     SetPath {
@@ -47,6 +54,9 @@ pub(crate) enum UsageError {
     /// Settings refused.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A time zone that is not known.
+    #[error("data.timezone: {0}")]
+    Timezone(MarketError),
 }
 
 /// Merges and checks everything that was given.
@@ -58,9 +68,9 @@ pub(crate) fn settings(args: &SettingsArgs) -> Result<Settings, UsageError> {
     for given in &args.set {
         let (key, text) =
             given.split_once('=').ok_or_else(|| UsageError::SetForm { given: given.clone() })?;
-        set(&mut table, given, key.trim(), value(text.trim()))?;
+        set(&mut table, given, key.trim(), value(given, text.trim())?)?;
     }
-    let mut settings = Settings::from_toml(&table.to_string())?;
+    let mut settings = Settings::from_table(table)?;
     if let Some(seed) = args.seed {
         settings.run.seed = seed;
     }
@@ -75,6 +85,7 @@ pub(crate) fn settings(args: &SettingsArgs) -> Result<Settings, UsageError> {
     }
     apply_data(&mut settings.data, &args.data);
     settings.validate()?;
+    check_timezone(&settings.data.timezone).map_err(UsageError::Timezone)?;
     Ok(settings)
 }
 
@@ -101,9 +112,24 @@ fn read(path: &Path) -> Result<Table, UsageError> {
 }
 
 /// `text` as a TOML value; what is no TOML value is a plain string, so `--set network.head=branching` works.
-fn value(text: &str) -> Value {
+fn value(given: &str, text: &str) -> Result<Value, UsageError> {
     let parsed = format!("value = {text}").parse::<Table>().ok().and_then(|mut t| t.remove("value"));
-    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text).replace('_', "");
+    match parsed {
+        Some(value) => Ok(value),
+        None if !digits.is_empty()
+            && digits.bytes().all(|b| b.is_ascii_digit())
+            && !has_leading_zero(&digits) =>
+        {
+            Err(UsageError::SetNumber { given: given.to_owned() })
+        }
+        None => Ok(Value::String(text.to_owned())),
+    }
+}
+
+/// TOML takes `007` for no number; it may be meant as a word.
+fn has_leading_zero(digits: &str) -> bool {
+    digits.len() > 1 && digits.starts_with('0')
 }
 
 fn set(table: &mut Table, given: &str, key: &str, value: Value) -> Result<(), UsageError> {
@@ -195,6 +221,16 @@ mod tests {
         assert!(error.contains("lr"), "{error}");
         let error = resolve(&["--set", "learner.gamma=nan"]).unwrap_err().to_string();
         assert!(error.contains("learner.gamma"), "{error}");
+        // Nothing points into a text that nobody wrote.
+        let error =
+            resolve(&["--set", "learner.batch=12", "--set", "learner.btch=13"]).unwrap_err().to_string();
+        assert!(error.contains("btch") && !error.contains("line"), "{error}");
+        let error = resolve(&["--set", "learner.batch=twelve"]).unwrap_err().to_string();
+        assert!(error.contains("learner.batch") && error.contains("twelve"), "{error}");
+        let error = resolve(&["--set", "run.seed=9223372036854775808"]).unwrap_err().to_string();
+        assert!(error.contains("9223372036854775808") && error.contains("2^63"), "{error}");
+        let error = resolve(&["--timezone", "Mars/Olympus"]).unwrap_err().to_string();
+        assert!(error.contains("data.timezone") && error.contains("Mars/Olympus"), "{error}");
         let error = resolve(&["--config", "no/such.toml"]).unwrap_err().to_string();
         assert!(error.contains("no/such.toml"), "{error}");
     }

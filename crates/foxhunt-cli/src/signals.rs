@@ -30,6 +30,10 @@ impl Signals {
                 })
                 .context("cannot install signal handlers")?;
         }
+        // A file that may not grow further is then a failed write that is told, not the end of the process.
+        #[cfg(unix)]
+        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+            .context("cannot install signal handlers")?;
         Ok(Self { received })
     }
 

@@ -321,6 +321,14 @@ pub enum MarketError {
         /// The zone.
         zone: String,
     },
+    /// A price step that no price is as large as: no resting order could ever fill.
+    #[error("a tick size of {tick_size} is not below the lowest price, {lowest}")]
+    TickSize {
+        /// The tick size, price units.
+        tick_size: f64,
+        /// The lowest price of the bars.
+        lowest: f64,
+    },
     /// A row is earlier than the one before it.
     #[error("{place}: {time} is earlier than {previous} before it{hint}")]
     Unsorted {

@@ -25,7 +25,7 @@ pub use features::{
 };
 pub use fills::{BarContext, FeeRates, Fill, Order, fill};
 pub use inspect::{Inspection, Jump, SpreadStatistics, inspect};
-pub use load::{DataReport, Loaded, Repairs, load, panic_is_caught};
+pub use load::{DataReport, Loaded, Repairs, check_timezone, load, panic_is_caught};
 pub use market::{Market, Normalise};
 pub use normaliser::Normaliser;
 pub use optimal::OptimalPolicy;

@@ -5,6 +5,7 @@ use foxhunt_core::Head;
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::priority_tree::cuda::programs;
 use foxhunt_ops::{gpu_collect, gpu_learner, select_actions};
+use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
 const TARGETS: [&str; 4] = ["sm_75", "sm_80", "sm_90a", "sm_100"];
@@ -32,16 +33,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     named.push(("select_actions".to_owned(), select_actions::cuda::program()));
     let mut spills = 0;
-    for (name, program) in &named {
-        for target in TARGETS {
-            let (_, report) = compile_with_report(program, target)?;
-            for kernel in kernels(&report) {
-                println!(
-                    "{:<40} {:<6}  {:<26} {:>9} {:>6} {:>7}",
-                    name, target, kernel.name, kernel.registers, kernel.stack, kernel.spilled
-                );
-                spills += kernel.spilled;
-            }
+    let all: Vec<_> = named.iter().flat_map(|named| TARGETS.map(|target| (named, target))).collect();
+    let reports: Vec<_> =
+        all.par_iter().map(|((_, program), target)| compile_with_report(program, target)).collect();
+    for (((name, _), target), report) in all.iter().zip(reports) {
+        for kernel in kernels(&report?.1) {
+            println!(
+                "{:<40} {:<6}  {:<26} {:>9} {:>6} {:>7}",
+                name, target, kernel.name, kernel.registers, kernel.stack, kernel.spilled
+            );
+            spills += kernel.spilled;
         }
     }
     println!("all kernels compile; {spills} bytes of spills in all");

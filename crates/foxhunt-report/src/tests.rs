@@ -17,6 +17,8 @@ use serde_json::Value;
 
 use super::*;
 
+mod browser;
+
 fn order(level: usize, kind: usize, urgency: usize) -> FactoredAction {
     FactoredAction {
         exposure: Exposure::ALL[level % 5],
@@ -126,9 +128,8 @@ fn check_schema(report: &Value) {
     }
 }
 
-/// A walk-forward run: every seed, fold and score on the page and in JSON, under the schema, with a verdict in words.
-#[test]
-fn folds_and_seeds() {
+/// A walk-forward run of two folds and three seeds: page, JSON, table.
+fn walked() -> (String, Value, String) {
     let (market, window) = walk(900);
     let params = EnvParams::new(&Settings::default());
     let seeds: Vec<SeedResult> = [3, 7, 11]
@@ -179,6 +180,13 @@ fn folds_and_seeds() {
         verdict: Some(outcome.verdict.clone()),
     };
     let (html, json) = render_whole(&market, &evaluation, &[], Some(&outcome));
+    (html, json, table::walk_forward(&outcome))
+}
+
+/// Every seed, fold and score on the page and in JSON, under the schema, with a verdict in words.
+#[test]
+fn folds_and_seeds() {
+    let (html, json, text) = walked();
     for needed in ["Folds and seeds", "seed 7, shown below", "Not to be told from luck", "12 configurations"]
     {
         assert!(html.contains(needed), "{needed} is not on the page");
@@ -186,7 +194,6 @@ fn folds_and_seeds() {
     assert_eq!(json["walk_forward"]["runs"].as_array().unwrap().len(), 6);
     assert_eq!(json["walk_forward"]["runs"][0]["best_epoch"]["reason"], "no validation gave a score");
     assert_eq!(json["verdict"]["trials"], 12);
-    let text = table::walk_forward(&outcome);
     check_text(&text);
     assert!(text.contains("seed 11") && text.contains("IQM"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 84), "{text}");
@@ -262,12 +269,18 @@ fn check_json(value: &Value, path: &str) {
     }
 }
 
-#[test]
-fn an_ordinary_run() {
+/// A run that trades in three windows, with training curves: page, JSON, evaluation.
+fn ordinary() -> (String, Value, Evaluation) {
     let (market, window) = walk(4000);
     let params = EnvParams::new(&Settings::default());
     let evaluation = evaluate(&market, &window, &params, 20, busy);
     let (html, json) = render(&market, &evaluation, &points(30));
+    (html, json, evaluation)
+}
+
+#[test]
+fn an_ordinary_run() {
+    let (html, json, evaluation) = ordinary();
     assert_eq!(json["schema"], json::SCHEMA);
     assert_eq!(json["windows"].as_array().unwrap().len(), 3);
     let test = &json["windows"][2];

@@ -105,9 +105,13 @@ impl Policy {
     pub fn load(path: &Path) -> Result<Self, MLError> {
         // The last is where a crash in the middle of a replacement leaves the policy before.
         let places = [path.to_path_buf(), path.join("policy"), path.join("policy.old.tmp")];
-        let found = places.iter().find(|folder| folder.join(DOCUMENT).exists());
-        let folder = found.unwrap_or(&places[0]).clone();
-        Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
+        let look = || {
+            let found = places.iter().find(|folder| folder.join(DOCUMENT).exists());
+            let folder = found.unwrap_or(&places[0]).clone();
+            Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
+        };
+        // A run that goes on may put a better policy in its place while this one is read.
+        look().or_else(|_| look())
     }
 
     fn read(folder: &Path) -> Result<Self, CheckpointFault> {

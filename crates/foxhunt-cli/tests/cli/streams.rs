@@ -157,3 +157,17 @@ fn lost_output_is_no_success() {
     assert_eq!(done.err.matches("cannot write to standard output").count(), 1, "{}", done.err);
     assert!(place.only_run("runs").join("report.html").is_file(), "the run itself is whole");
 }
+
+/// A file that may not grow further is a failed write like any other, not the end of the process by a signal.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_limit_on_the_size_of_files_is_told() {
+    let place = Place::new();
+    let output = std::process::Command::new("bash")
+        .args(["-c", "ulimit -f 8; exec \"$FOXHUNT\" train bars.csv --config tiny.toml --out runs"])
+        .env("FOXHUNT", env!("CARGO_BIN_EXE_foxhunt"))
+        .current_dir(place.path(""))
+        .output();
+    let done = Done::from(output.unwrap()).expect(1);
+    assert!(done.err.contains("File too large"), "{}", done.err);
+}

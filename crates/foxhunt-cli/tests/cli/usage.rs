@@ -8,6 +8,11 @@ fn exit_codes() {
     assert!(run(&["--help"]).expect(0).out.contains("Exit codes"));
     assert!(run(&["--version"]).expect(0).out.starts_with("foxhunt "));
     assert!(run(&["doctor"]).expect(0).out.contains("cpu engine   ready"));
+    let findings: serde_json::Value =
+        serde_json::from_str(&run(&["doctor", "--json"]).expect(0).out).unwrap();
+    let named = |what| findings.as_array().unwrap().iter().find(|f| f["what"] == what).unwrap();
+    assert_eq!(named("cpu engine")["ready"], true);
+    assert!(!named("kernels")["detail"].as_str().unwrap().is_empty());
     for wrong in [
         &[][..],
         &["tarin"],

@@ -94,6 +94,16 @@ impl Settings {
         toml::from_str(text).map_err(|e| SettingsError::Parse { reason: e.to_string() })
     }
 
+    /// As [`Settings::from_toml`], from a table that was put together; an error names the key, not a line.
+    ///
+    /// # Errors
+    /// [`SettingsError::Parse`].
+    pub fn from_table(table: toml::Table) -> Result<Self, SettingsError> {
+        table.try_into().map_err(|e: toml::de::Error| SettingsError::Parse {
+            reason: e.to_string().trim_end().replace('\n', " "),
+        })
+    }
+
     /// The settings as TOML text that [`Settings::from_toml`] reads back to an equal value.
     ///
     /// # Errors

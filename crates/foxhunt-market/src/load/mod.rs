@@ -53,6 +53,14 @@ struct RawFile {
     layout: Layout,
 }
 
+/// Whether `zone` is a name of the time zone database.
+///
+/// # Errors
+/// [`MarketError::UnknownTimezone`].
+pub fn check_timezone(zone: &str) -> Result<(), MarketError> {
+    time::find_zone(zone).map(|_| ())
+}
+
 /// Reads a bar file.
 ///
 /// # Errors
@@ -71,7 +79,7 @@ pub fn load(path: &Path, settings: &DataSettings) -> Result<Loaded, MarketError>
         },
     };
     // A wrong zone is an error even where no time needs it.
-    time::find_zone(&settings.timezone)?;
+    check_timezone(&settings.timezone)?;
     let raw = match source.content {
         Content::Text => text::read(&request, source)?,
         Content::Parquet => parquet::read(&request)?,
