@@ -321,13 +321,13 @@ pub enum MarketError {
         /// The zone.
         zone: String,
     },
-    /// A price step that no price is as large as: no resting order could ever fill.
-    #[error("a tick size of {tick_size} is not below the lowest price, {lowest}")]
+    /// A price step larger than any price: no resting order could ever fill.
+    #[error("a tick size of {tick_size} is above the highest price, {highest}")]
     TickSize {
         /// The tick size, price units.
         tick_size: f64,
-        /// The lowest price of the bars.
-        lowest: f64,
+        /// The highest price of the bars.
+        highest: f64,
     },
     /// A row is earlier than the one before it.
     #[error("{place}: {time} is earlier than {previous} before it{hint}")]

@@ -95,9 +95,9 @@ impl Market {
             None => bars.close.iter().map(|c| execution.half_spread_bps * 1e-4 * c).collect(),
         };
         let tick_size = execution.tick_size.unwrap_or(bars.tick_size);
-        let lowest = bars.low.iter().copied().fold(f64::INFINITY, f64::min);
-        if execution.tick_size.is_some_and(|given| given >= lowest) {
-            return Err(MarketError::TickSize { tick_size, lowest });
+        let highest = bars.high.iter().copied().fold(0.0, f64::max);
+        if execution.tick_size.is_some_and(|given| given > highest) {
+            return Err(MarketError::TickSize { tick_size, highest });
         }
         Ok(Self {
             bars,

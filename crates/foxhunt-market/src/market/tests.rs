@@ -148,13 +148,13 @@ fn nothing_fills_in_a_made_bar() {
 /// A price step as large as a price is a slip of the pen: nothing that rests could fill.
 #[test]
 fn a_tick_size_that_no_price_reaches_is_refused() {
-    let lowest = bars(800).low.into_iter().fold(f64::INFINITY, f64::min);
+    let highest = bars(800).high.into_iter().fold(0.0, f64::max);
     let prepare = |tick_size| {
         let execution = ExecutionSettings { tick_size: Some(tick_size), ..execution() };
         Market::prepare(bars(800), &execution, Normalise::FitOn(256..600))
     };
-    assert_eq!(prepare(0.5 * lowest).unwrap().tick_size, 0.5 * lowest);
-    for tick in [lowest, 1e300] {
+    assert_eq!(prepare(0.5 * highest).unwrap().tick_size, 0.5 * highest);
+    for tick in [1.001 * highest, 1e300] {
         let error = prepare(tick).unwrap_err();
         assert!(matches!(error, MarketError::TickSize { tick_size, .. } if tick_size == tick), "{error}");
     }

@@ -63,6 +63,7 @@ fn check(browser: &Path, html: &str) {
         assert!(seen["plots"].as_u64().unwrap() > 3, "{at}");
         for none in [
             "faint",
+            "sticking_out",
             "empty_plots",
             "fetched",
             "unreachable",
@@ -92,12 +93,11 @@ fn pages_look_right_in_a_browser() {
     // A check that sees nothing would prove nothing.
     let html = super::ordinary().0;
     let spoilt = html
-        .replace("</style>", "main { width: 3000px } .meta { color: var(--paper) !important }</style>")
-        .replace("id=\"verdict\"", "id=\"main\"")
+        .replace("</style>", "main { min-width: 3000px } .meta { color: var(--paper) !important }</style>")
         .replace("href=\"#data\"", "href=\"#nowhere\"");
     let seen = look(&browser, &spoilt, 1280, false);
     assert!(seen["content_width"].as_u64().unwrap() > 2000, "{seen}");
-    for found in ["faint", "dead_links"] {
+    for found in ["faint", "sticking_out", "dead_links"] {
         assert!(!seen[found].as_array().unwrap().is_empty(), "{found}: {seen}");
     }
 }

@@ -35,6 +35,7 @@ const ids = all('[id]').map(e => e.id);
 parent.postMessage(JSON.stringify({
   page_width: document.documentElement.clientWidth,
   content_width: document.documentElement.scrollWidth,
+  sticking_out: all('body *').filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(name).slice(0, 5),
   dark: luminance(ground(document.body)) < 0.2,
   faint: [...new Set(faint)].slice(0, 20),
   plots: all('svg').length,

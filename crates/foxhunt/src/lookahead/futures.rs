@@ -26,7 +26,8 @@ pub(super) fn check(
         // A decision needs the bar after it to be filled in, so the last one on truncated bars is at cut - 1.
         let futures = [
             (Check::Truncation, truncated(bars, cut)?, cut + 1),
-            (Check::Perturbation, perturbed(bars, cut)?, cut + 2),
+            (Check::Perturbation, perturbed(bars, cut, Course::Up)?, cut + 2),
+            (Check::Perturbation, perturbed(bars, cut, Course::Down)?, cut + 2),
         ];
         for (check, other, end) in futures {
             let other = way.see(other)?;
@@ -51,7 +52,7 @@ pub(super) fn next_bar(
     // The decision at `cut` is the last one, so its fill is the last but the close.
     let window = cut + 1 - 8..cut + 2;
     let base = way.see(bars.clone())?;
-    let other = way.see(perturbed(bars, cut)?)?;
+    let other = way.see(perturbed(bars, cut, Course::Up)?)?;
     let [price, moved] = [&base, &other].map(|seen| {
         let walk = way.walk(seen, window.clone(), Walker::Market, stop)?;
         let fill = walk.backtest.fills.iter().find(|fill| fill.bar == cut + 1 && !fill.closing);
@@ -188,22 +189,50 @@ pub(super) fn truncated(bars: &BarSeries, cut: usize) -> Result<BarSeries, MLErr
     Ok(truncated)
 }
 
+/// Where prices go in another future. A value that keeps the larger of what it knows and what will be sees nothing of
+/// lower prices, and the other way round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Every price, volume and spread is higher.
+    Up,
+    /// Every one is lower.
+    Down,
+}
+
+impl Course {
+    /// What a price is multiplied by, never near 1 however long the way is.
+    fn step(self, factor: f64, noise: f64) -> f64 {
+        match self {
+            Self::Up if factor < 1.1 => 1.1 + noise,
+            Self::Up => factor,
+            Self::Down if !(0.5..=0.9).contains(&factor) => 0.9 - 0.4 * noise,
+            Self::Down => factor,
+        }
+    }
+}
+
 /// The bars with every price, volume, spread and time after `cut` another one: prices go a random way of their own, bars
 /// come half a second late, and all rules of bars hold.
-pub(super) fn perturbed(bars: &BarSeries, cut: usize) -> Result<BarSeries, MLError> {
+pub(super) fn perturbed(bars: &BarSeries, cut: usize, course: Course) -> Result<BarSeries, MLError> {
     let mut arrays = arrays(bars);
     let mut noise = Philox::new(cut as u64).stream(Purpose::Bootstrap, 0, 0);
-    let mut factor = 1.25;
+    let (mut factor, sizes) = match course {
+        Course::Up => (1.25, 3.0),
+        Course::Down => (0.8, 0.25),
+    };
     for bar in cut + 1..bars.len() {
         factor *= (0.01 * noise.next_normal()).exp();
-        // Never back to 1, however long the way is.
-        let scale = if factor < 1.1 { 1.1 + noise.next_f64() } else { factor };
+        let scale = course.step(factor, noise.next_f64());
         for column in [&mut arrays.open, &mut arrays.high, &mut arrays.low, &mut arrays.close] {
             column[bar] *= scale;
         }
-        arrays.high[bar] *= 1.0 + 0.01 * noise.next_f64();
+        let wick = 1.0 + 0.01 * noise.next_f64();
+        match course {
+            Course::Up => arrays.high[bar] *= wick,
+            Course::Down => arrays.low[bar] /= wick,
+        }
         for column in [&mut arrays.volume, &mut arrays.spread].into_iter().flatten() {
-            column[bar] = 1.0 + 3.0 * column[bar];
+            column[bar] = if course == Course::Up { 1.0 + sizes * column[bar] } else { sizes * column[bar] };
         }
         arrays.time[bar] =
             arrays.time[bar].saturating_add(500_000_000).min(i64::MAX - (bars.len() - bar) as i64);

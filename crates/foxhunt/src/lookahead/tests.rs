@@ -89,13 +89,23 @@ fn an_honest_edge_passes_the_lag() {
 #[test]
 fn the_other_futures_share_the_past_alone() {
     let bars = bars(400);
-    let other = futures::perturbed(&bars, 300).unwrap();
-    assert_eq!(other.close[..=300], bars.close[..=300]);
-    for bar in 301..400 {
-        assert_ne!(other.open[bar], bars.open[bar]);
-        assert_ne!(other.time[bar], bars.time[bar]);
-        assert_ne!(other.volume.as_ref().unwrap()[bar], bars.volume.as_ref().unwrap()[bar]);
-        assert_ne!(other.spread.as_ref().unwrap()[bar], bars.spread.as_ref().unwrap()[bar]);
+    for course in [futures::Course::Up, futures::Course::Down] {
+        let other = futures::perturbed(&bars, 300, course).unwrap();
+        assert_eq!(other.close[..=300], bars.close[..=300]);
+        for bar in 301..400 {
+            for (other, mine) in
+                [(&other.low, &bars.low), (&other.close, &bars.close), (&other.high, &bars.high)]
+            {
+                let ratio = other[bar] / mine[bar];
+                assert!(
+                    if course == futures::Course::Up { ratio >= 1.1 } else { ratio <= 0.9 },
+                    "{bar}: {ratio}"
+                );
+            }
+            assert_ne!(other.time[bar], bars.time[bar]);
+            assert_ne!(other.volume.as_ref().unwrap()[bar], bars.volume.as_ref().unwrap()[bar]);
+            assert_ne!(other.spread.as_ref().unwrap()[bar], bars.spread.as_ref().unwrap()[bar]);
+        }
     }
     assert_eq!(futures::truncated(&bars, 300).unwrap().len(), 301);
 }
