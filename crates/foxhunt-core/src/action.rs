@@ -230,6 +230,56 @@ impl Head {
     }
 }
 
+/// What a network decides: a trading decision, or one of so many actions of another environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionSpace {
+    /// A trading head.
+    Trading(Head),
+    /// Actions 0 to n - 1, one Q-value each; see [`ActionSpace::discrete`].
+    Discrete([usize; 1]),
+}
+
+impl ActionSpace {
+    /// `n` actions, at least 1.
+    #[must_use]
+    pub const fn discrete(n: usize) -> Self {
+        Self::Discrete([n])
+    }
+
+    /// Q-values a branch, in output order.
+    #[must_use]
+    pub const fn branches(&self) -> &[usize] {
+        match self {
+            Self::Trading(head) => head.branches(),
+            Self::Discrete(branch) => branch,
+        }
+    }
+
+    /// Number of Q-values the network puts out.
+    #[must_use]
+    pub const fn n_outputs(&self) -> usize {
+        match self {
+            Self::Trading(head) => head.n_outputs(),
+            Self::Discrete([n]) => *n,
+        }
+    }
+
+    /// Number of joint actions, what the replay stores; see [`Head::n_actions`].
+    #[must_use]
+    pub const fn n_actions(&self) -> usize {
+        match self {
+            Self::Trading(head) => head.n_actions(),
+            Self::Discrete([n]) => *n,
+        }
+    }
+}
+
+impl From<Head> for ActionSpace {
+    fn from(head: Head) -> Self {
+        Self::Trading(head)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ pub mod record;
 pub mod schedule;
 pub mod settings;
 
-pub use action::{ActionError, Exposure, FactoredAction, Head, OrderRouter, OrderType, Urgency};
+pub use action::{ActionError, ActionSpace, Exposure, FactoredAction, Head, OrderRouter, OrderType, Urgency};
 pub use philox::{Philox, PhiloxStream, Purpose};
 pub use schedule::LinearSchedule;
 pub use settings::{Settings, SettingsError};

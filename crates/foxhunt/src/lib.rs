@@ -30,6 +30,7 @@ pub mod cpu_engine;
 pub mod cuda_engine;
 pub mod engine;
 pub mod engine_choice;
+pub mod environment;
 mod error;
 pub mod evaluation;
 pub mod guard;

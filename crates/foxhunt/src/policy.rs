@@ -27,6 +27,8 @@ use crate::learner::QNetwork;
 const FORMAT: Format = Format { name: "foxhunt policy", version: 2 };
 const DOCUMENT: &str = "policy.json";
 const ARRAYS: &str = "policy.safetensors";
+/// Times a policy is looked at that is replaced meanwhile.
+const ATTEMPTS: u32 = 100;
 
 /// What `policy.json` holds, beside the frame of [`sealed`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,7 +62,7 @@ pub fn network_layout(settings: &Settings) -> MlpLayout {
     MlpLayout::new(MlpShape {
         state_dim: STATE_DIM,
         hidden: settings.network.hidden.clone(),
-        head: settings.network.head,
+        head: settings.network.head.into(),
         dueling: settings.network.dueling,
     })
 }
@@ -105,13 +107,23 @@ impl Policy {
     pub fn load(path: &Path) -> Result<Self, MLError> {
         // The last is where a crash in the middle of a replacement leaves the policy before.
         let places = [path.to_path_buf(), path.join("policy"), path.join("policy.old.tmp")];
-        let look = || {
-            let found = places.iter().find(|folder| folder.join(DOCUMENT).exists());
-            let folder = found.unwrap_or(&places[0]).clone();
-            Self::read(&folder).map_err(|fault| MLError::CheckpointFile { path: folder, fault })
-        };
-        // A run that goes on may put a better policy in its place while this one is read.
-        look().or_else(|_| look())
+        let find = || places.iter().find(|folder| folder.join(DOCUMENT).exists()).unwrap_or(&places[0]);
+        let mut attempt = 1;
+        loop {
+            let folder = find();
+            let document = || fs::read(folder.join(DOCUMENT)).ok();
+            let before = document();
+            let fault = match Self::read(folder) {
+                Ok(policy) => return Ok(policy),
+                Err(fault) => fault,
+            };
+            // A run that goes on may put a better policy in its place while this one is read.
+            let replaced = folder != find() || before != document();
+            if !replaced || attempt == ATTEMPTS {
+                return Err(MLError::CheckpointFile { path: folder.clone(), fault });
+            }
+            attempt += 1;
+        }
     }
 
     fn read(folder: &Path) -> Result<Self, CheckpointFault> {
@@ -310,6 +322,26 @@ mod tests {
         let layout = network_layout(&settings);
         let arrays = named(&layout, &layout.init(7));
         Policy::new(&settings, normaliser, Some(0.25), &arrays).unwrap()
+    }
+
+    /// A reader beside a writer that replaces the policy without a pause gets one or the other, whole.
+    #[test]
+    fn a_policy_is_read_while_it_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("policy");
+        let both = [policy(Head::Exposure), policy(Head::Factored)];
+        both[0].save(&folder).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| (0..60).for_each(|i| both[i % 2].save(&folder).unwrap()));
+            let mut reads = 0;
+            while reads < 20 || !writer.is_finished() {
+                let read = Policy::load(dir.path()).unwrap();
+                assert!(both.iter().any(|whole| whole.parameters() == read.parameters()));
+                reads += 1;
+            }
+        });
+        fs::write(folder.join(ARRAYS), "torn").unwrap();
+        assert!(matches!(Policy::load(dir.path()), Err(MLError::CheckpointFile { .. })));
     }
 
     #[test]

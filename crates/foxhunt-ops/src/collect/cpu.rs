@@ -10,10 +10,10 @@ use super::{CollectConfig, CollectState, GROUP, Group, MAX_FAULTS, Tally, count,
 use crate::env_step::{EnvState, StepOutcome, observe, reset, step};
 use crate::error::OpError;
 use crate::guard::count_non_finite;
-use crate::n_step::{NStep, Row, Step};
+use crate::n_step::{NStep, Step};
 use crate::power::ln_portable;
 use crate::q_monitor::{from_order_key, max_q, row_range};
-use crate::ring::Rows;
+use crate::ring::{RowBuffer, Rows};
 use crate::select_actions::{Explore, select_actions, select_actions_branching};
 
 /// Environments, accumulators and statistics. See the [module](super) for the contract.
@@ -232,7 +232,7 @@ impl Collector {
             truncated: outcome.truncated,
         };
         let rows = &mut self.rows;
-        let pushed = self.n_step.push(env_idx, &transition, |row| rows.push(row));
+        let pushed = self.n_step.push(env_idx, &transition, |row| rows.push(&row));
         let ended = outcome.terminated || outcome.truncated;
         match pushed.refused {
             Some(FaultKind::NonFiniteReward) => refused.rewards += 1,
@@ -280,46 +280,4 @@ fn stepped(counts: &mut [u64], action: usize, outcome: &StepOutcome) {
 struct Refused {
     states: u32,
     rewards: u32,
-}
-
-/// Rows of one vector step, fields apart; keeps its memory.
-#[derive(Clone, Debug, Default)]
-struct RowBuffer {
-    states: Vec<f32>,
-    next_states: Vec<f32>,
-    actions: Vec<u32>,
-    rewards: Vec<f32>,
-    terminated: Vec<f32>,
-    discounts: Vec<f32>,
-}
-
-impl RowBuffer {
-    fn clear(&mut self) {
-        self.states.clear();
-        self.next_states.clear();
-        self.actions.clear();
-        self.rewards.clear();
-        self.terminated.clear();
-        self.discounts.clear();
-    }
-
-    fn push(&mut self, row: Row<'_>) {
-        self.states.extend_from_slice(row.state);
-        self.next_states.extend_from_slice(row.next_state);
-        self.actions.push(row.action);
-        self.rewards.push(row.reward);
-        self.terminated.push(f32::from(u8::from(row.terminated)));
-        self.discounts.push(row.discount);
-    }
-
-    fn as_rows(&self) -> Rows<'_> {
-        Rows {
-            states: &self.states,
-            next_states: &self.next_states,
-            actions: &self.actions,
-            rewards: &self.rewards,
-            terminated: &self.terminated,
-            discounts: &self.discounts,
-        }
-    }
 }

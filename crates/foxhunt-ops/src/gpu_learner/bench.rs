@@ -35,7 +35,7 @@ impl Default for BenchConfig {
     fn default() -> Self {
         let hidden = vec![256, 256];
         Self {
-            shape: MlpShape { state_dim: 51, hidden, head: Head::Factored, dueling: true },
+            shape: MlpShape { state_dim: 51, hidden, head: Head::Factored.into(), dueling: true },
             capacity: 1 << 20,
             batches: vec![64, 256, 1024, 8192],
             acting: vec![1024, 4096, 16_384, 65_536],

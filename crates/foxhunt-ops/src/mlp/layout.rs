@@ -1,6 +1,6 @@
 //! Where each parameter lies in the flat array, and what it starts as.
 
-use foxhunt_core::{Head, Philox, Purpose};
+use foxhunt_core::{ActionSpace, Philox, Purpose};
 
 /// What a network is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub struct MlpShape {
     /// Units of each hidden layer; may be empty.
     pub hidden: Vec<usize>,
     /// The decision.
-    pub head: Head,
+    pub head: ActionSpace,
     /// Value and advantage streams.
     pub dueling: bool,
 }

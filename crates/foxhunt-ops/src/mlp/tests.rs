@@ -4,7 +4,7 @@ use super::cpu::q_from_head as row_q;
 use super::*;
 
 fn shape(hidden: &[usize], head: Head, dueling: bool) -> MlpShape {
-    MlpShape { state_dim: 7, hidden: hidden.to_vec(), head, dueling }
+    MlpShape { state_dim: 7, hidden: hidden.to_vec(), head: head.into(), dueling }
 }
 
 fn values(n: usize, salt: usize) -> Vec<f32> {

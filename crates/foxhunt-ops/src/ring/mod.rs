@@ -25,12 +25,14 @@
 
 mod cpu;
 pub mod cuda;
+mod row_buffer;
 
 #[cfg(test)]
 mod tests;
 
 pub use cpu::Ring;
 pub(crate) use cpu::check_capacity;
+pub use row_buffer::RowBuffer;
 
 use crate::error::{OpError, check_len};
 use crate::priority_tree::mul_high;

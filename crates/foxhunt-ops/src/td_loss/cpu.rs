@@ -1,6 +1,6 @@
 //! The CPU twin of the TD loss.
 
-use foxhunt_core::Head;
+use foxhunt_core::{ActionSpace, Head};
 
 use super::{TdLossInput, TdLossParams, TdLossSums};
 use crate::tree_sum::tree_sum;
@@ -112,12 +112,12 @@ fn value_of_best(chooser: &[f32], values: &[f32]) -> f32 {
 }
 
 /// The stored action's index within branch `d`.
-fn chosen_in_branch(head: Head, action: u32, d: usize) -> usize {
+fn chosen_in_branch(head: ActionSpace, action: u32, d: usize) -> usize {
     let action = action as usize;
     match (head, d) {
-        (Head::Exposure | Head::Factored, _) => action,
-        (Head::Branching, 0) => action / 9,
-        (Head::Branching, 1) => action / 3 % 3,
-        (Head::Branching, _) => action % 3,
+        (ActionSpace::Trading(Head::Branching), 0) => action / 9,
+        (ActionSpace::Trading(Head::Branching), 1) => action / 3 % 3,
+        (ActionSpace::Trading(Head::Branching), _) => action % 3,
+        _ => action,
     }
 }

@@ -30,13 +30,13 @@ mod tests;
 
 pub use cpu::{huber, huber_slope, td_loss};
 
-use foxhunt_core::Head;
+use foxhunt_core::ActionSpace;
 
 /// What the loss is made with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TdLossParams {
     /// Which branches the Q-values have.
-    pub head: Head,
+    pub head: ActionSpace,
     /// Whether the online network chooses the next action (double DQN).
     pub double: bool,
     /// Where Huber turns linear (kappa), > 0.

@@ -48,7 +48,7 @@ impl Rows {
 }
 
 fn params(head: Head, rows_total: usize) -> TdLossParams {
-    TdLossParams { head, double: true, huber_delta: 1.0, rows_total }
+    TdLossParams { head: head.into(), double: true, huber_delta: 1.0, rows_total }
 }
 
 /// Case B27: Huber and its slope, also where a clipped TD error would have no gradient.

@@ -37,7 +37,8 @@ fn hash(x: u64) -> u64 {
 }
 
 fn config(state_dim: usize, hidden: &[usize], head: Head, dueling: bool) -> GpuLearnerConfig {
-    let mut config = GpuLearnerConfig::new(MlpShape { state_dim, hidden: hidden.to_vec(), head, dueling });
+    let mut config =
+        GpuLearnerConfig::new(MlpShape { state_dim, hidden: hidden.to_vec(), head: head.into(), dueling });
     config.learner.learning_rate = LinearSchedule { start: 1e-3, end: 2e-4, steps: 37 };
     config.learner.clip_norm = 0.5;
     config.guard.collapse_warmup = 2;

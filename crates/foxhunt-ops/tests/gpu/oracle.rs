@@ -1,6 +1,6 @@
 //! The gradient of an update in f64, straight from the formulas, one row after the other.
 
-use foxhunt_core::Head;
+use foxhunt_core::{ActionSpace, Head};
 use foxhunt_ops::mlp::MlpLayout;
 use foxhunt_ops::ring::BatchBuffers;
 
@@ -60,7 +60,7 @@ pub(crate) fn gradient(layout: &MlpLayout, online: &[f32], target: &[f32], rows:
         let mut dq = vec![0.0; q.len()];
         let action = rows.actions[r] as usize;
         let chosen = match layout.shape().head {
-            Head::Branching => vec![action / 9, 5 + action / 3 % 3, 8 + action % 3],
+            ActionSpace::Trading(Head::Branching) => vec![action / 9, 5 + action / 3 % 3, 8 + action % 3],
             _ => vec![action],
         };
         for at in chosen {

@@ -46,7 +46,7 @@ impl Plan {
         let shape = MlpShape {
             state_dim: STATE_DIM,
             hidden: network.hidden.clone(),
-            head: network.head,
+            head: network.head.into(),
             dueling: network.dueling,
         };
         let learner = GpuLearnerConfig {
@@ -168,7 +168,7 @@ mod tests {
         let shape = MlpShape {
             state_dim: STATE_DIM,
             hidden: network.hidden.clone(),
-            head: network.head,
+            head: network.head.into(),
             dueling: network.dueling,
         };
         Plan {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use candle_core::{Device, Tensor};
+use foxhunt_core::ActionSpace;
 use foxhunt_core::settings::NetworkSettings;
 use foxhunt_ops::mlp::{MlpLayout, MlpShape, Network};
 
@@ -20,12 +21,14 @@ impl QNetwork {
     /// A network with the initial parameters of `seed`.
     #[must_use]
     pub fn new(settings: &NetworkSettings, state_dim: usize, seed: u64) -> Self {
-        let layout = MlpLayout::new(MlpShape {
-            state_dim,
-            hidden: settings.hidden.clone(),
-            head: settings.head,
-            dueling: settings.dueling,
-        });
+        Self::for_actions(settings, state_dim, settings.head.into(), seed)
+    }
+
+    /// The same for another action space than that of the settings.
+    #[must_use]
+    pub fn for_actions(settings: &NetworkSettings, state_dim: usize, head: ActionSpace, seed: u64) -> Self {
+        let (hidden, dueling) = (settings.hidden.clone(), settings.dueling);
+        let layout = MlpLayout::new(MlpShape { state_dim, hidden, head, dueling });
         let parameters = layout.init(seed);
         Self { core: Network::new(layout, parameters) }
     }

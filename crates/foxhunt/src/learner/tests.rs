@@ -192,7 +192,7 @@ fn gradients_equal_candle_autograd() {
                 discounts: &rows.discounts,
                 weights: &rows.weights,
             };
-            let params = TdLossParams { head, double: true, huber_delta: 1.0, rows_total: 150 };
+            let params = TdLossParams { head: head.into(), double: true, huber_delta: 1.0, rows_total: 150 };
             let (mut dq, mut losses, mut td) = (vec![0.0; q.len()], vec![0.0; 150], vec![0.0; 150]);
             td_loss(&params, &input, &mut dq, &mut losses, &mut td);
 
@@ -491,7 +491,11 @@ fn candle_runs_the_same_network() {
         let read = QNetwork::from_snapshot(&settings(head).network, STATE_DIM, &snapshot, "online.").unwrap();
         assert_eq!(read.parameters(), network.parameters());
     }
-    let layout =
-        MlpLayout::new(MlpShape { state_dim: 1, hidden: vec![], head: Head::Exposure, dueling: false });
+    let layout = MlpLayout::new(MlpShape {
+        state_dim: 1,
+        hidden: vec![],
+        head: Head::Exposure.into(),
+        dueling: false,
+    });
     assert!(QNetwork::with_parameters(layout, vec![0.0; 3]).is_err());
 }

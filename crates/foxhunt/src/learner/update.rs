@@ -1,5 +1,6 @@
 //! The learner that programs use: checked inputs, two networks, snapshots.
 
+use foxhunt_core::ActionSpace;
 use foxhunt_core::action::ActionError;
 use foxhunt_core::settings::Settings;
 use foxhunt_ops::learner::{Batch, CpuUpdate, LearnerCounts, LearnerState, UpdateReport};
@@ -19,7 +20,13 @@ impl Learner {
     /// A learner with the initial network of `settings.run.seed`, for states of `state_dim` values.
     #[must_use]
     pub fn new(settings: &Settings, state_dim: usize) -> Self {
-        let network = QNetwork::new(&settings.network, state_dim, settings.run.seed);
+        Self::for_actions(settings, state_dim, settings.network.head.into())
+    }
+
+    /// The same for another action space than that of `settings.network`.
+    #[must_use]
+    pub fn for_actions(settings: &Settings, state_dim: usize, head: ActionSpace) -> Self {
+        let network = QNetwork::for_actions(&settings.network, state_dim, head, settings.run.seed);
         let update = CpuUpdate::new(network.layout(), &settings.learner, &settings.guard);
         Self { target: network.clone(), network, update }
     }
