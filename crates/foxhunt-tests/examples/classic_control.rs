@@ -1,7 +1,7 @@
 //! The learner on problems whose scores everybody knows: CartPole-v1, MountainCar-v0, Acrobot-v1.
 //!
-//! Five seeds each. Training ends when the greedy policy beats the known score by 3 % over a hundred episodes, or when the env
-//! steps are used up. Then a hundred other episodes judge, once: the seed is solved when their mean reaches the score.
+//! Five seeds each. Training ends when the greedy policy is well beyond the known score over a hundred episodes, or when the
+//! env steps are used up. Then a hundred other episodes judge, once: the seed is solved when their mean reaches the score.
 //!
 //! `cargo run --release -p foxhunt-tests --example classic_control [-- NAME]`; exits with 1 when a seed is not solved.
 #![allow(clippy::print_stdout)]
@@ -22,6 +22,8 @@ const SEEDS: u64 = 5;
 struct Problem {
     name: &'static str,
     solved: f64,
+    /// Mean return that ends training.
+    enough: f64,
     n_envs: usize,
     env_steps: u64,
     settings: Settings,
@@ -70,20 +72,28 @@ fn cart_pole() -> Problem {
     settings.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.04, steps: 8_000 };
     settings.training.warmup_env_steps = 1_000;
     settings.training.updates_per_epoch = 128;
-    Problem { name: "CartPole-v1", solved: 475.0, n_envs: 8, env_steps: 100_000, settings }
+    Problem { name: "CartPole-v1", solved: 475.0, enough: 490.0, n_envs: 8, env_steps: 100_000, settings }
 }
 
 fn mountain_car() -> Problem {
     let mut settings = common();
     settings.learner.batch = 128;
-    settings.learner.n_step = 5;
-    settings.learner.learning_rate = LinearSchedule { start: 1e-3, end: 2e-4, steps: 40_000 };
-    settings.learner.target = TargetUpdate::Hard { every: 300 };
-    settings.replay.capacity = 100_000;
-    settings.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.07, steps: 50_000 };
-    settings.training.warmup_env_steps = 2_000;
+    settings.learner.gamma = 0.98;
+    settings.learner.n_step = 3;
+    settings.learner.learning_rate = LinearSchedule { start: 4e-3, end: 5e-4, steps: 60_000 };
+    settings.learner.target = TargetUpdate::Hard { every: 600 };
+    settings.replay.capacity = 20_000;
+    settings.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.07, steps: 24_000 };
+    settings.training.warmup_env_steps = 1_000;
     settings.training.updates_per_epoch = 128;
-    Problem { name: "MountainCar-v0", solved: -110.0, n_envs: 8, env_steps: 250_000, settings }
+    Problem {
+        name: "MountainCar-v0",
+        solved: -110.0,
+        enough: -104.0,
+        n_envs: 8,
+        env_steps: 200_000,
+        settings,
+    }
 }
 
 fn acrobot() -> Problem {
@@ -95,7 +105,7 @@ fn acrobot() -> Problem {
     settings.exploration.epsilon = LinearSchedule { start: 1.0, end: 0.05, steps: 20_000 };
     settings.training.warmup_env_steps = 2_000;
     settings.training.updates_per_epoch = 64;
-    Problem { name: "Acrobot-v1", solved: -100.0, n_envs: 8, env_steps: 200_000, settings }
+    Problem { name: "Acrobot-v1", solved: -100.0, enough: -88.0, n_envs: 8, env_steps: 200_000, settings }
 }
 
 /// A seed's end.
@@ -137,7 +147,7 @@ fn train<E: Environment + Clone + Default>(problem: &Problem, seed: u64) -> anyh
             continue;
         }
         let returns = agent.evaluate(&mut E::default(), 100)?;
-        if mean(&returns) >= problem.solved + 0.03 * problem.solved.abs() {
+        if mean(&returns) >= problem.enough {
             break;
         }
     }
