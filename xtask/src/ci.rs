@@ -20,6 +20,7 @@ const STEPS: &[(&str, &[&str])] = &[
     ("docs", &["cargo", "doc", "--workspace", "--no-deps"]),
     ("kernels", &["cargo", "xtask", "kernels"]),
     ("train", &["cargo", "run", "--release", "--", "train", "--epochs", "6", "--out", "target/ci-runs"]),
+    ("size", &["cargo", "xtask", "size"]),
     ("learn", &["target/debug/examples/prove_learning"]),
 ];
 

@@ -7,6 +7,7 @@ mod ci;
 mod gpu_bundle;
 mod hot_path;
 mod kernels;
+mod size;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ enum Task {
     Tidy,
     /// Every CUDA kernel compiles for every target; needs no device.
     Kernels,
+    /// The release binary that was built is below its limit.
+    Size,
     /// Packs GPU tests, bench and peers for a machine with a GPU.
     GpuBundle(gpu_bundle::Options),
 }
@@ -37,6 +40,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(&root()),
         Task::Tidy => tidy::run(&root()),
         Task::Kernels => kernels::run(&root()),
+        Task::Size => size::run(&root()),
         Task::GpuBundle(options) => gpu_bundle::run(&root(), &options),
     }
 }

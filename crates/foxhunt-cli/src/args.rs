@@ -1,8 +1,11 @@
 //! What was typed: the command line as clap sees it. Nothing here decides what it means.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use foxhunt::export::Format;
 use foxhunt::lookahead::Plant;
 use foxhunt_core::settings::{Device, Repair};
 
@@ -32,10 +35,23 @@ pub(crate) enum Command {
     WalkForward(WalkForwardArgs),
     /// Look for values that know the future, from features to fills; exit 1 on a leak.
     Lookahead(LookaheadArgs),
+    /// Write a trained policy as one file for other programs.
+    Export(ExportArgs),
     /// Show what this machine can run.
     Doctor(DoctorArgs),
     /// Time parts of the program on the GPU.
     Bench(BenchArgs),
+    /// Print the completions of a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page, or write one page a command.
+    Man {
+        /// Folder for foxhunt.1, foxhunt-train.1 and so on; it is made where it is missing.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+    },
 }
 
 /// `foxhunt train`.
@@ -45,9 +61,22 @@ pub(crate) struct TrainArgs {
     pub(crate) file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) settings: SettingsArgs,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
     /// Print the settings that would be used, as TOML, and stop.
     #[arg(long)]
     pub(crate) show_settings: bool,
+}
+
+/// Who watches a run.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Serve /metrics and /healthz for Prometheus while the run lasts; a port alone is on loopback.
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = crate::endpoint::address)]
+    pub(crate) metrics_addr: Option<SocketAddr>,
+    /// Write event files for TensorBoard into the folder `tensorboard` of the run; a resumed run goes on with them.
+    #[arg(long)]
+    pub(crate) tensorboard: bool,
 }
 
 /// Where settings come from: defaults, then the file, then flags.
@@ -108,6 +137,8 @@ pub(crate) struct ResumeArgs {
     /// Threads of the CPU engine (run.threads).
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) watch: WatchArgs,
 }
 
 /// `foxhunt evaluate`.
@@ -125,6 +156,40 @@ pub(crate) struct EvaluateArgs {
     /// Write report.html and report.json into this folder.
     #[arg(long, value_name = "DIR")]
     pub(crate) report: Option<PathBuf>,
+}
+
+/// `foxhunt export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The run folder, or a policy folder inside it.
+    pub(crate) run: PathBuf,
+    /// What to write [default: as FILE ends, else onnx].
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FormatArg>,
+    /// The file to write [default: export.onnx or export.safetensors in RUN].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Read the file back and compare it with our own network on 10,000 states; exit 1 on a difference.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// See [`Format`].
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FormatArg {
+    /// A graph with its weights, for onnxruntime and others.
+    Onnx,
+    /// Named arrays.
+    Safetensors,
+}
+
+impl From<FormatArg> for Format {
+    fn from(arg: FormatArg) -> Self {
+        match arg {
+            FormatArg::Onnx => Self::Onnx,
+            FormatArg::Safetensors => Self::Safetensors,
+        }
+    }
 }
 
 /// `foxhunt inspect`.

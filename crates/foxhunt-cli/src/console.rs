@@ -15,11 +15,20 @@ static OUT_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Writes `text` and a line end to standard output.
 pub(crate) fn line(text: &str) {
+    write(&[harmless(text).as_bytes(), b"\n"].concat());
+}
+
+/// Writes text of our own making to standard output as it is, control codes included.
+pub(crate) fn verbatim(text: &[u8]) {
+    write(text);
+}
+
+fn write(text: &[u8]) {
     if OUT_CLOSED.load(Ordering::Relaxed) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    if let Err(error) = writeln!(out, "{}", harmless(text)).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(text).and_then(|()| out.flush()) {
         OUT_CLOSED.store(true, Ordering::Relaxed);
         if error.kind() != std::io::ErrorKind::BrokenPipe && !OUT_LOST.swap(true, Ordering::Relaxed) {
             notice(&format!("error: cannot write to standard output: {error}"));

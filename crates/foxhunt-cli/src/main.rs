@@ -4,11 +4,13 @@ mod args;
 mod commands;
 mod console;
 mod data;
+mod endpoint;
 mod exit;
 mod progress;
 mod report;
 mod resolve;
 mod signals;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -33,8 +35,11 @@ fn main() -> ExitCode {
         Command::Inspect(args) => commands::inspect::run(args),
         Command::WalkForward(args) => commands::walk_forward::run(args),
         Command::Lookahead(args) => commands::lookahead::run(args),
+        Command::Export(args) => commands::export::run(args),
         Command::Doctor(args) => commands::doctor::run(args),
         Command::Bench(args) => commands::bench::run(args),
+        Command::Completions { shell } => commands::shell::completions(*shell),
+        Command::Man { out } => commands::shell::man(out.as_deref()),
     };
     let code = result.unwrap_or_else(|error| {
         console::notice(&format!("error: {}", causes(&error)));

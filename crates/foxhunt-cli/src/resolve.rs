@@ -51,6 +51,12 @@ pub(crate) enum UsageError {
         /// The part of the key that is no section.
         part: String,
     },
+    /// A flag of single runs, given for a walk-forward run.
+    #[error("{flag} is not for walk-forward runs, which go on as they were begun")]
+    NotForWalkForward {
+        /// The flag.
+        flag: &'static str,
+    },
     /// Settings refused.
     #[error(transparent)]
     Settings(#[from] SettingsError),

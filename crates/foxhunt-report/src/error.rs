@@ -32,4 +32,12 @@ pub enum ReportError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A file cannot be read, or is not what it should be.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: std::io::Error,
+    },
 }

@@ -1,4 +1,4 @@
-//! Records in, HTML, JSON and tables out.
+//! Records in, HTML, JSON and tables out; metrics as Prometheus and TensorBoard read them.
 //!
 //! [`table::summary`] is the text a run ends with, [`json::render`] the report for programs, [`html::render`] the page
 //! for people. Everything is made from one [`ReportInput`]; no figure is computed here that is not in it. A figure
@@ -13,7 +13,9 @@ pub mod json;
 pub mod lookahead;
 pub mod number;
 pub mod plot;
+pub mod prometheus;
 pub mod table;
+pub mod tensorboard;
 pub mod time;
 
 use std::path::Path;

@@ -33,6 +33,7 @@ pub mod engine_choice;
 pub mod environment;
 mod error;
 pub mod evaluation;
+pub mod export;
 pub mod guard;
 mod host_memory;
 mod host_values;

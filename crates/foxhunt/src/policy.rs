@@ -3,13 +3,18 @@
 //! A policy folder holds `policy.safetensors` (the network's arrays under the names of
 //! [`MlpLayout`], f32) and `policy.json` (settings, normaliser, the tick size that fills went by, the feature table it
 //! was made for, the checksum of both). It is written beside its place and renamed into it. Acting is greedy, ties go to
-//! the lowest index, on the CPU. Judging a policy is [`evaluation`](crate::evaluation)'s business.
+//! the lowest index, on the CPU; `serve` answers for an account outside of any backtest. Judging a policy is [`evaluation`](crate::evaluation)'s business.
+
+mod serve;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use serve::Holding;
+
 use foxhunt_core::{Exposure, FactoredAction, Head, Settings};
 use foxhunt_market::{FEATURES, Market, Normaliser, STATE_DIM};
+use foxhunt_ops::env_step::EnvParams;
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::select_actions::{Explore, select_actions, select_actions_branching};
 use serde::{Deserialize, Serialize};
@@ -51,6 +56,7 @@ pub struct Policy {
     settings: Settings,
     normaliser: Normaliser,
     tick_size: Option<f64>,
+    params: EnvParams,
     network: QNetwork,
     /// f32 `[n_outputs]`.
     q: Vec<f32>,
@@ -89,14 +95,12 @@ impl Policy {
         let layout = network_layout(settings);
         let parameters = flat(&layout, arrays)
             .map_err(|reason| MLError::Checkpoint { path: PathBuf::from("policy"), reason })?;
-        let q = vec![0.0; layout.n_outputs()];
-        Ok(Self {
-            settings: settings.clone(),
-            normaliser,
-            tick_size,
-            network: QNetwork::with_parameters(layout, parameters)?,
-            q,
-        })
+        let (mut q, state) = (vec![0.0; layout.n_outputs()], [0.0; STATE_DIM]);
+        let mut network = QNetwork::with_parameters(layout, parameters)?;
+        // Once here, so that the first answer takes no longer than the others.
+        network.q_values(&state, &mut q)?;
+        let params = EnvParams::new(settings);
+        Ok(Self { settings: settings.clone(), normaliser, tick_size, params, network, q })
     }
 
     /// Loads the policy of a run folder, or a policy folder itself.
@@ -175,6 +179,12 @@ impl Policy {
             return Err(error);
         }
         replace_folder(&temporary, folder)
+    }
+
+    /// Whether `path` is a file of a saved policy, which nothing else may be written to.
+    pub(crate) fn owns(path: &Path) -> bool {
+        let named = path.file_name().is_some_and(|name| name == DOCUMENT || name == ARRAYS);
+        named && path.with_file_name(DOCUMENT).exists()
     }
 
     /// The settings it was trained with.

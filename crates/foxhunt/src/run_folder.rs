@@ -5,7 +5,7 @@
 //!   settings.toml  data_report.json  metrics.jsonl  lock
 //!   checkpoints/epoch_<n>/{manifest.json, state.safetensors}
 //!   policy/{policy.json, policy.safetensors}
-//!   report.html  report.json
+//!   report.html  report.json  tensorboard/
 //! ```
 //! What is inside the files is told where they are written.
 
@@ -54,6 +54,8 @@ paths!(
     policy = "policy",
     /// The folder of a walk-forward run's folds, each a run folder.
     folds = "folds",
+    /// The folder of event files, where they were asked for.
+    tensorboard = "tensorboard",
     /// The report as a page.
     report_html = "report.html",
     /// The report as data.

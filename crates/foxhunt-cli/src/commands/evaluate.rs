@@ -4,7 +4,6 @@ use anyhow::Context as _;
 use foxhunt::Policy;
 use foxhunt::evaluation::evaluate_windows;
 use foxhunt::trainer::NeverStop;
-use foxhunt_market::{Market, Normalise};
 use foxhunt_ops::env_step::EnvParams;
 
 use super::finish::{self, announce};
@@ -32,9 +31,7 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
     announce(&source, &loaded.report);
 
     let note = DataNote { source, report: loaded.report };
-    let normalise = Normalise::With(policy.normaliser().clone());
-    let market = Market::prepare(loaded.bars, &settings.execution, normalise)
-        .map_err(|error| note.source.named(error))?;
+    let market = policy.market(loaded.bars).map_err(|error| note.source.named(error))?;
     let mut evaluation = evaluate_windows(
         &market,
         &[("file", market.first_bar..market.len())],

@@ -13,8 +13,9 @@ use foxhunt_core::Settings;
 use super::{finish, walk_forward};
 use crate::args::ResumeArgs;
 use crate::data::{DataNote, Source};
-use crate::progress::Progress;
+use crate::resolve::UsageError;
 use crate::signals::Signals;
+use crate::watch::Watch;
 
 pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     let paths = RunPaths::new(&args.run);
@@ -22,6 +23,9 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
         bail!("{}: no such run folder", args.run.display());
     }
     if WalkForward::is_in(&args.run) {
+        if let Some(flag) = given(args) {
+            return Err(UsageError::NotForWalkForward { flag }.into());
+        }
         let settings = read_settings(&paths)?;
         let mut note = read_note(&paths)?;
         if let Some(file) = &args.file {
@@ -37,6 +41,7 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     if CheckpointStore::new(paths.checkpoints(), 1).list()?.is_empty() {
         return Err(MLError::RunNotBegun { path: args.run.clone() }.into());
     }
+    let watch = Watch::open(&args.watch)?;
     let mut settings = read_settings(&paths)?;
     let changed = change(&mut settings, args);
     let mut note = read_note(&paths)?;
@@ -53,7 +58,7 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
         build_engine(settings, prepared)
     })
     .map_err(|error| note.source.named(error))?;
-    let trainer = trainer.observe(Progress::new()).stop_on(signals.clone());
+    let trainer = watch.hang_on(trainer)?.stop_on(signals.clone());
     finish::train_and_report(trainer, &note, &signals)
 }
 
@@ -69,6 +74,18 @@ fn change(settings: &mut Settings, args: &ResumeArgs) -> bool {
         settings.run.threads = threads;
     }
     args.device.is_some() || args.epochs.is_some() || args.threads.is_some()
+}
+
+/// A flag that is for single runs alone, if there was one.
+fn given(args: &ResumeArgs) -> Option<&'static str> {
+    let flags = [
+        ("--device", args.device.is_some()),
+        ("--epochs", args.epochs.is_some()),
+        ("--threads", args.threads.is_some()),
+        ("--metrics-addr", args.watch.metrics_addr.is_some()),
+        ("--tensorboard", args.watch.tensorboard),
+    ];
+    flags.into_iter().find(|(_, given)| *given).map(|(flag, _)| flag)
 }
 
 fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {

@@ -1,6 +1,7 @@
 //! The `foxhunt` command as its user meets it: exit codes, streams, signals, files of every sort.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod export;
 mod files;
 mod hostile;
 mod stops;
@@ -8,3 +9,4 @@ mod streams;
 mod support;
 mod usage;
 mod verdict;
+mod watch;

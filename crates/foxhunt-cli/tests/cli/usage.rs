@@ -136,3 +136,43 @@ fn shown_settings_are_a_settings_file() {
         }
     }
 }
+
+/// Completions of every shell and the manual pages know every command and flag there is.
+#[test]
+fn shells_and_manual_know_every_command() {
+    let commands =
+        ["train", "resume", "evaluate", "walk-forward", "lookahead", "export", "doctor", "bench", "man"];
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = run(&["completions", shell]).expect(0).out;
+        for word in commands.iter().chain(&["metrics-addr", "tensorboard", "show-settings", "safetensors"]) {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+        assert!(!script.contains("\\u00"), "{shell}: control codes are written as they are");
+    }
+    run(&["completions", "tcsh"]).expect(2);
+    let page = run(&["man"]).expect(0).out;
+    assert!(
+        page.contains(".TH foxhunt 1") && commands.iter().all(|c| page.contains(&c.replace('-', "\\-"))),
+        "{page}"
+    );
+    let place = Place::new();
+    run(&["man", "--out", &place.text("man")]).expect(0);
+    for command in commands {
+        let page = std::fs::read_to_string(place.path(&format!("man/foxhunt-{command}.1"))).unwrap();
+        assert!(page.starts_with(".ie") && page.contains(".SH"), "{command}");
+    }
+    run(&["man", "--out", &place.text("bars.csv")]).expect(1);
+}
+
+/// What bash is given is a script that bash takes.
+#[cfg(target_os = "linux")]
+#[test]
+fn bash_takes_the_completions() {
+    let place = Place::new();
+    let script = place.write("complete.bash", run(&["completions", "bash"]).expect(0).out);
+    let ask = format!(
+        "set -e; source {script}; COMP_WORDS=(foxhunt ex); COMP_CWORD=1; _foxhunt foxhunt ex foxhunt; echo \"${{COMPREPLY[@]}}\""
+    );
+    let done = Done::from(std::process::Command::new("bash").args(["-c", &ask]).output().unwrap()).expect(0);
+    assert_eq!(done.out.trim(), "export");
+}

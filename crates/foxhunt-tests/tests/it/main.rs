@@ -6,6 +6,7 @@ mod cuda;
 mod engine_state;
 mod faults;
 mod learns;
+mod metrics_file;
 mod resume;
 mod settings_walk;
 mod support;

@@ -34,11 +34,12 @@ pub(crate) struct Fingerprint {
     pub(crate) blake3: String,
 }
 
+/// What a key of the header stands for.
 #[derive(Serialize)]
-struct Entry<'a> {
-    dtype: &'static str,
-    shape: &'a [usize],
-    data_offsets: (usize, usize),
+#[serde(untagged)]
+enum Entry<'a> {
+    Array { dtype: &'static str, shape: &'a [usize], data_offsets: (usize, usize) },
+    Metadata(&'a BTreeMap<String, String>),
 }
 
 impl ArrayData {
@@ -68,27 +69,44 @@ pub(crate) fn payload_bytes(snapshot: &Snapshot) -> u64 {
 
 /// Writes `snapshot` to `path` and flushes it to the disk.
 pub(crate) fn write(path: &Path, snapshot: &Snapshot) -> Result<Fingerprint, MLError> {
+    write_with(path, snapshot, &BTreeMap::new())
+}
+
+/// As [`write`], with the format's own metadata, which [`read`] passes over.
+pub(crate) fn write_with(
+    path: &Path,
+    snapshot: &Snapshot,
+    metadata: &BTreeMap<String, String>,
+) -> Result<Fingerprint, MLError> {
     let failed =
         |source| MLError::WriteFailed { path: path.to_path_buf(), bytes: payload_bytes(snapshot), source };
     let file = File::create(path).map_err(failed)?;
     let mut writer = BufWriter::with_capacity(CHUNK_BYTES, file);
-    let fingerprint = stream(&mut writer, snapshot).map_err(failed)?;
+    let fingerprint = stream(&mut writer, snapshot, metadata).map_err(failed)?;
     let file = writer.into_inner().map_err(|error| failed(error.into_error()))?;
     file.sync_all().map_err(failed)?;
     Ok(fingerprint)
 }
 
-fn stream(writer: &mut impl Write, snapshot: &Snapshot) -> std::io::Result<Fingerprint> {
+fn stream(
+    writer: &mut impl Write,
+    snapshot: &Snapshot,
+    metadata: &BTreeMap<String, String>,
+) -> std::io::Result<Fingerprint> {
     let mut order: Vec<(&String, &Array)> = snapshot.arrays.iter().collect();
     // The sort is stable, so names stay in order within one element size.
     order.sort_by_key(|(_, array)| std::cmp::Reverse(array.data.dtype().1));
 
     let mut header = BTreeMap::new();
+    if !metadata.is_empty() {
+        header.insert("__metadata__", Entry::Metadata(metadata));
+    }
     let mut offset = 0;
     for (name, array) in &order {
         let end = offset + array.data.bytes().len();
         let (dtype, _) = array.data.dtype();
-        header.insert(name.as_str(), Entry { dtype, shape: &array.shape, data_offsets: (offset, end) });
+        let entry = Entry::Array { dtype, shape: &array.shape, data_offsets: (offset, end) };
+        header.insert(name.as_str(), entry);
         offset = end;
     }
     let mut header = serde_json::to_vec(&header)?;
