@@ -11,9 +11,12 @@ use anyhow::Context as _;
 
 /// Functions of the hot path, by file.
 const HOT: &[(&str, &[&str])] = &[
-    ("crates/foxhunt/src/cuda_engine/mod.rs", &["collect", "update", "status", "take_faults"]),
-    ("crates/foxhunt/src/cuda_engine/graphs.rs", &["run", "take_replayed"]),
-    ("crates/foxhunt-ops/src/gpu_collect/mod.rs", &["step", "env_steps"]),
+    (
+        "crates/foxhunt/src/cuda_engine/mod.rs",
+        &["collect", "update", "queue_updates", "status", "take_faults"],
+    ),
+    ("crates/foxhunt/src/cuda_engine/graphs.rs", &["run", "replay", "take_replayed"]),
+    ("crates/foxhunt-ops/src/gpu_collect/mod.rs", &["step", "insert_into", "env_steps"]),
     (
         "crates/foxhunt-ops/src/gpu_learner/mod.rs",
         &["q_values", "accumulate", "finish", "update", "priorities", "live", "drain_faults"],
@@ -21,7 +24,16 @@ const HOT: &[(&str, &[&str])] = &[
     ("crates/foxhunt-ops/src/gpu_learner/chain.rs", &["forward", "backward"]),
     (
         "crates/foxhunt-ops/src/gpu_replay/mod.rs",
-        &["insert", "insert_counted", "sample", "sample_with", "update", "order_if_due", "make_order"],
+        &[
+            "queue_insert",
+            "sample",
+            "sample_with",
+            "update",
+            "order_if_due",
+            "make_order",
+            "maintain",
+            "restart_epochs",
+        ],
     ),
     ("crates/foxhunt-ops/src/priority_tree/cuda.rs", &["sample", "sample_uniform", "update"]),
     ("crates/foxhunt-ops/src/ring/cuda.rs", &["insert"]),

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use foxhunt::export::Format;
 use foxhunt::lookahead::Plant;
-use foxhunt_core::settings::{Device, Repair};
+use foxhunt_core::settings::{Device, Repair, ReplayStorage};
 
 /// Deep Q-learning for trading: bars in, a trained and honestly tested policy out.
 #[derive(Debug, Parser)]
@@ -228,11 +228,67 @@ pub(crate) enum BenchCommand {
     /// Replay memory: sample, update, insert, rank order.
     Replay(BenchReplayArgs),
     /// Environments: decisions, fills, money, rows, without a network.
-    Collect(BenchSizes),
+    Collect(BenchCollectArgs),
     /// Learner: whole updates with their sample and priorities, by phase; forward passes for acting.
     Update(BenchSizes),
     /// The engine as a run uses it: a vector step and an update in turn.
-    Loop(BenchSizes),
+    Loop(BenchLoopArgs),
+    /// The engine for a long time: memory, sums and counts must stay where they are, else it exits 1.
+    Soak(BenchSoakArgs),
+}
+
+/// `foxhunt bench collect`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchCollectArgs {
+    #[command(flatten)]
+    pub(crate) sizes: BenchSizes,
+    /// In which form rows leave and are stored [default: rows].
+    #[arg(long, value_enum)]
+    pub(crate) storage: Option<StorageArg>,
+}
+
+/// `foxhunt bench loop`.
+#[derive(Debug, Args)]
+pub(crate) struct BenchLoopArgs {
+    #[command(flatten)]
+    pub(crate) sizes: BenchSizes,
+    /// How rows are stored (replay.storage); as the setting's default without it.
+    #[arg(long, value_enum)]
+    pub(crate) storage: Option<StorageArg>,
+    /// Time the same learner with its rows in host memory as well, and tell the ratio of epochs.
+    #[arg(long)]
+    pub(crate) fallback: bool,
+}
+
+/// `foxhunt bench soak`. With --json, one line an interval.
+#[derive(Debug, Args)]
+pub(crate) struct BenchSoakArgs {
+    /// How long, in seconds.
+    #[arg(long, default_value_t = 600, value_name = "SECONDS")]
+    pub(crate) seconds: u64,
+    /// Seconds between two looks.
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub(crate) every: u64,
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+}
+
+/// How rows are stored.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum StorageArg {
+    /// Both states whole.
+    Rows,
+    /// 32 bytes a row.
+    Compact,
+}
+
+impl From<StorageArg> for ReplayStorage {
+    fn from(arg: StorageArg) -> Self {
+        match arg {
+            StorageArg::Rows => Self::Rows,
+            StorageArg::Compact => Self::Compact,
+        }
+    }
 }
 
 /// Sizes to time.
@@ -258,6 +314,9 @@ pub(crate) struct BenchReplayArgs {
     /// Rows of the memory for rank-based sampling, comma-separated [default: 2^20, 2^22].
     #[arg(long, value_delimiter = ',', value_name = "ROWS", value_parser = positive)]
     pub(crate) rank_capacity: Vec<usize>,
+    /// How rows are stored [default: rows].
+    #[arg(long, value_enum)]
+    pub(crate) storage: Option<StorageArg>,
 }
 
 /// A count of environments or rows that one launch can have.

@@ -42,6 +42,8 @@ impl Counter {
 counters!(
     /// Calls that wait for the device.
     synchronisations,
+    /// Waits for work that was queued two pieces earlier, so that the host does not run far ahead ([`crate::Pace`]).
+    pacing_waits,
     /// Copies from device to host memory.
     copies_to_host,
     /// Copies from host to device memory.

@@ -128,6 +128,10 @@ impl Device {
     /// Turns a driver result into ours and remembers a fault.
     pub(crate) fn check<T>(&self, call: &str, result: Result<T, DriverError>) -> Result<T, CudaError> {
         result.map_err(|error| {
+            if error.0 == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+                let free = self.context.mem_get_info().map_or(0, |(free, _)| free as u64);
+                return CudaError::DriverMemory { call: call.to_owned(), free };
+            }
             if !is_fault(error.0) {
                 return plain(call, error);
             }
@@ -142,7 +146,7 @@ impl Device {
     }
 }
 
-fn plain(call: &str, error: DriverError) -> CudaError {
+pub(crate) fn plain(call: &str, error: DriverError) -> CudaError {
     CudaError::Driver { call: call.to_owned(), name: name_of(error) }
 }
 

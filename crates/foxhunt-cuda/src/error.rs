@@ -69,6 +69,14 @@ pub enum CudaError {
         /// Bytes free then.
         free: u64,
     },
+    /// The driver had no device memory left for something of its own: code or a graph.
+    #[error("{call}: the driver has no device memory left for it, {free} bytes are free")]
+    DriverMemory {
+        /// The call.
+        call: String,
+        /// Bytes free then.
+        free: u64,
+    },
     /// A host slice or a buffer had another number of elements than needed.
     #[error("{what}: {got} elements, expected {expected}")]
     Length {

@@ -11,6 +11,7 @@ use cudarc::driver::{result, sys};
 
 use crate::buffer::Allocation;
 use crate::calls::CALLS;
+use crate::device::plain;
 use crate::{CudaError, Device, DevicePtr};
 
 /// `[T; len]` in pinned, mapped host memory.
@@ -41,7 +42,9 @@ impl<T: Pod> MappedBuffer<T> {
         CALLS.allocations.add();
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the context is current and the size is not 0.
-        let host = device.check("cuMemHostAlloc", unsafe { result::malloc_host(bytes, flags) })?;
+        let host = unsafe { result::malloc_host(bytes, flags) };
+        // Host memory that is short is no shortage of the device's.
+        let host = host.map_err(|error| plain("cuMemHostAlloc", error))?;
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
         let mut allocation = Allocation { device: Arc::clone(device), ptr: 0, host: host as usize };

@@ -93,15 +93,29 @@ impl Stream {
     /// # Errors
     /// [`CudaError::Length`] when they do not fit, [`CudaError::Capturing`], [`CudaError::Driver`].
     pub fn upload<T: Pod>(&self, buffer: &mut DeviceBuffer<T>, values: &[T]) -> Result<(), CudaError> {
+        self.upload_at(buffer, 0, values)
+    }
+
+    /// As [`Stream::upload`], to the elements from `first` on.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn upload_at<T: Pod>(
+        &self,
+        buffer: &mut DeviceBuffer<T>,
+        first: usize,
+        values: &[T],
+    ) -> Result<(), CudaError> {
         self.not_capturing("an upload")?;
-        buffer.holds(values.len())?;
+        buffer.holds(first.saturating_add(values.len()))?;
         self.device.bind()?;
         if values.is_empty() {
             return Ok(());
         }
         CALLS.copies_to_device.add();
+        let target = buffer.ptr().offset(first).address;
         // SAFETY: source and target hold `values.len()` elements; the wait below keeps the source borrowed until done.
-        let done = unsafe { result::memcpy_htod_async(buffer.ptr().address, values, self.raw()) };
+        let done = unsafe { result::memcpy_htod_async(target, values, self.raw()) };
         self.device.check("cuMemcpyHtoDAsync", done)?;
         self.synchronise()
     }

@@ -63,10 +63,15 @@ impl EventTimer {
 #[derive(Debug)]
 pub struct EventSpans {
     device: Arc<Device>,
-    /// Starts and ends in turn; used again after each reading.
+    /// Starts and ends in turn, the oldest first; used again once they were read.
     events: Vec<sys::CUevent>,
     recorded: usize,
+    /// Of spans whose events were read already.
+    read: Duration,
 }
+
+/// Events outstanding at which spans that are over are read, so that a long epoch does not gather them.
+const MANY: usize = 128;
 
 // SAFETY: the events are owned and used only through `&mut self`; any thread may use them with their context current.
 unsafe impl Send for EventSpans {}
@@ -75,7 +80,7 @@ impl EventSpans {
     /// No span yet.
     #[must_use]
     pub fn new(device: &Arc<Device>) -> Self {
-        Self { device: Arc::clone(device), events: Vec::new(), recorded: 0 }
+        Self { device: Arc::clone(device), events: Vec::new(), recorded: 0, read: Duration::ZERO }
     }
 
     /// Work queued from here on belongs to a span.
@@ -85,6 +90,9 @@ impl EventSpans {
     pub fn begin(&mut self, stream: &Stream) -> Result<(), CudaError> {
         // A span whose end was lost to an error begins again.
         self.recorded -= self.recorded % 2;
+        if self.recorded >= MANY {
+            self.read_finished()?;
+        }
         self.record(stream)
     }
 
@@ -102,15 +110,36 @@ impl EventSpans {
     /// [`CudaError::Driver`], also when a span is not over yet.
     pub fn take(&mut self) -> Result<Duration, CudaError> {
         self.device.bind()?;
-        let mut total = Duration::ZERO;
-        for pair in self.events[..self.recorded].chunks_exact(2) {
-            // SAFETY: both events are live and were recorded.
-            let ms = unsafe { result::event::elapsed(pair[0], pair[1]) };
-            let ms = self.device.check("cuEventElapsedTime", ms)?;
-            total += Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3);
+        let mut total = self.read;
+        for span in 0..self.recorded / 2 {
+            total += self.span(span)?;
         }
-        self.recorded = 0;
+        (self.recorded, self.read) = (0, Duration::ZERO);
         Ok(total)
+    }
+
+    /// Reads the spans that are over, from the oldest on, without waiting for one.
+    fn read_finished(&mut self) -> Result<(), CudaError> {
+        self.device.bind()?;
+        let mut spans = 0;
+        // SAFETY: events below `recorded` are live and were recorded.
+        while 2 * spans < self.recorded && unsafe { result::event::query(self.events[2 * spans + 1]) }.is_ok()
+        {
+            self.read += self.span(spans)?;
+            spans += 1;
+        }
+        self.events.rotate_left(2 * spans);
+        self.recorded -= 2 * spans;
+        Ok(())
+    }
+
+    /// Time of a span that is over.
+    fn span(&self, number: usize) -> Result<Duration, CudaError> {
+        let [start, end] = [self.events[2 * number], self.events[2 * number + 1]];
+        // SAFETY: both events are live and were recorded.
+        let ms = unsafe { result::event::elapsed(start, end) };
+        let ms = self.device.check("cuEventElapsedTime", ms)?;
+        Ok(Duration::from_secs_f64(f64::from(ms.max(0.0)) * 1e-3))
     }
 
     fn record(&mut self, stream: &Stream) -> Result<(), CudaError> {

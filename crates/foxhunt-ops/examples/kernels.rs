@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout)]
 
 use foxhunt_core::Head;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::priority_tree::cuda::programs;
 use foxhunt_ops::{gpu_collect, gpu_learner, select_actions};
@@ -19,9 +20,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "program", "target", "kernel", "registers", "stack", "spilled"
     );
     let mut named = Vec::new();
-    for (state_dim, capacity) in [(51, 1 << 20), (51, 1 << 24), (51, 10_000), (1, 1), (130, 1 << 17)] {
-        for program in programs(state_dim, capacity) {
-            named.push((format!("{} {state_dim} of {capacity}", program.name), program));
+    let whole = [(51, 1 << 20), (51, 1 << 24), (51, 10_000), (1, 1), (130, 1 << 17)];
+    let compact = [(51, 1 << 20), (51, 1 << 31)];
+    let whole = whole.map(|(dim, capacity)| (dim, capacity, ReplayStorage::Rows));
+    let compact = compact.map(|(dim, capacity)| (dim, capacity, ReplayStorage::Compact));
+    for (state_dim, capacity, storage) in whole.into_iter().chain(compact) {
+        for program in programs(state_dim, capacity, storage) {
+            let form = if storage == ReplayStorage::Compact { " compact" } else { "" };
+            named.push((format!("{} {state_dim} of {capacity}{form}", program.name), program));
         }
     }
     for program in gpu_learner::programs() {
@@ -29,7 +35,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         named.push((format!("{} {}", program.name, tile.join("x")), program));
     }
     for head in [Head::Exposure, Head::Factored, Head::Branching] {
-        named.push((format!("collect {head:?}"), gpu_collect::cuda::program(head)));
+        for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
+            let name = format!("collect {head:?} {storage:?}");
+            named.push((name, gpu_collect::cuda::program(head, storage)));
+        }
     }
     named.push(("select_actions".to_owned(), select_actions::cuda::program()));
     let mut spills = 0;

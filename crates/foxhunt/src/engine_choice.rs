@@ -76,7 +76,20 @@ pub fn build_engine(settings: &Settings, prepared: &Prepared) -> Result<BuiltEng
         }
         Err(error) => return Err(error),
     };
-    cpu(settings, prepared, Some(format!("running on the CPU engine: {reason}")))
+    cpu(settings, prepared, Some(ended_on_cpu(settings, &reason)))
+}
+
+/// What a user is told whose run ends on the CPU engine, and why it does.
+fn ended_on_cpu(settings: &Settings, reason: &str) -> String {
+    let mut notice = format!("running on the CPU engine: {reason}");
+    let fallback = settings.replay.memory_fallback;
+    if fallback != MemoryFallback::Cpu {
+        let name = format!("{fallback:?}").to_lowercase();
+        notice.push_str(&format!(
+            "; replay.memory_fallback = {name} does nothing there, the replay memory is host memory"
+        ));
+    }
+    notice
 }
 
 fn cpu(
@@ -94,4 +107,19 @@ fn cuda(settings: &Settings, prepared: &Prepared) -> Result<BuiltEngine<'static>
     let (market, train) = (prepared.market.clone(), prepared.split.train.clone());
     let built = CudaEngine::build(settings, market, train, &device, &options)?;
     Ok(BuiltEngine { engine: Box::new(built.engine), notice: built.notice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A setting that has no effect on the engine a run ends on is named.
+    #[test]
+    fn a_fallback_that_does_nothing_is_told() {
+        let mut settings = Settings::default();
+        assert_eq!(ended_on_cpu(&settings, "no device"), "running on the CPU engine: no device");
+        settings.replay.memory_fallback = MemoryFallback::Shrink;
+        let told = ended_on_cpu(&settings, "no device");
+        assert!(told.contains("no device; replay.memory_fallback = shrink does nothing"), "{told}");
+    }
 }

@@ -85,11 +85,11 @@ pub enum MLError {
         free: Option<u64>,
     },
     /// Device memory for a buffer could not be had.
-    #[error("the device cannot hold {what}: {requested} bytes asked for, {free} bytes free")]
+    #[error("the device cannot hold {what}: {}{free} bytes free", told_requested(*requested))]
     GpuMemoryError {
         /// For what.
         what: &'static str,
-        /// Bytes asked for.
+        /// Bytes asked for; 0 where the driver asked for itself and does not tell.
         requested: u64,
         /// Bytes free.
         free: u64,
@@ -188,6 +188,10 @@ pub enum MLError {
     /// The tensor library failed.
     #[error("tensor operation failed: {0}")]
     Tensor(#[from] candle_core::Error),
+}
+
+fn told_requested(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { format!("{bytes} bytes asked for, ") }
 }
 
 fn told_free(free: Option<u64>) -> String {

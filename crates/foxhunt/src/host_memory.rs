@@ -10,6 +10,11 @@ pub(crate) fn free() -> Option<u64> {
     free_in(Path::new("/"))
 }
 
+/// Bytes of this process that are in memory, where the system tells.
+pub(crate) fn resident() -> Option<u64> {
+    kib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
+}
+
 /// As [`free`], with the files of the system below `root`.
 fn free_in(root: &Path) -> Option<u64> {
     let read = |path: &str| fs::read_to_string(root.join(path)).ok();

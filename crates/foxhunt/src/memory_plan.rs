@@ -8,10 +8,12 @@
 use std::fmt;
 
 use foxhunt_core::Settings;
-use foxhunt_core::settings::NanPolicy;
+use foxhunt_core::settings::{NanPolicy, ReplayStorage};
 use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 use foxhunt_ops::env_step::EnvState;
+use foxhunt_ops::gpu_replay;
 use foxhunt_ops::mlp::MlpLayout;
+use foxhunt_ops::ring::{CompactRow, RowLayout};
 
 use crate::MLError;
 use crate::evaluation::FillRecord;
@@ -74,12 +76,17 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
         + 2 * state
         + 4 * layout.n_outputs() as u64
         + 2 * n_step * (state + 8)
-        + 2 * n_step * row;
+        + 2 * n_step * (row + size_of::<CompactRow>() as u64);
     let acting = times(envs.next_multiple_of(64), forward_row);
     let updating = times(batch.next_multiple_of(BLOCK_ROWS), update_row);
 
-    let replay = ReplayMemory::bytes(&settings.replay, STATE_DIM);
-    let stored = times(settings.replay.capacity as u64, row + 8);
+    let replay = ReplayMemory::bytes_of_market(&settings.replay);
+    let stored = match settings.replay.storage {
+        ReplayStorage::Rows => row,
+        ReplayStorage::Compact => size_of::<CompactRow>() as u64,
+    };
+    // With priority and place in the order of ranks.
+    let stored = times(settings.replay.capacity as u64, stored + 8);
     // The learner's copies on their way out or in, with a learner to try them on.
     let learner = times(13, weights).saturating_add(times(2, packed)).saturating_add(good);
     let fill = size_of::<FillRecord>() as u64;
@@ -118,13 +125,14 @@ impl MemoryPlan {
             "environments" | "network" | "batches" | "activations" => true,
             _ => false,
         };
-        let moved = self.parts.iter().filter(|part| moves(part.name) && part.name != "activations");
-        let moved = moved.fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
-        let rows = self.parts.iter().find(|part| part.name == REPLAY && replay_moves).map_or(0, |p| p.bytes);
+        // Rows come back a block at a time, and go into what is saved at once.
+        let block =
+            if replay_moves { RowLayout { state_dim: STATE_DIM }.bytes(gpu_replay::BLOCK_ROWS) } else { 0 };
+        let environments =
+            self.parts.iter().find(|part| part.name == "environments").map_or(0, |part| part.bytes);
         self.parts.retain(|part| !moves(part.name));
         for phase in self.phases.iter_mut().filter(|phase| phase.name == CHECKPOINT) {
-            // Rows come back as words, are put in order, and become a memory before they are copied.
-            phase.bytes = phase.bytes.saturating_add(moved).saturating_add(times(2, rows));
+            phase.bytes = phase.bytes.saturating_add(environments).saturating_add(block);
         }
         self.device = device;
         self
@@ -302,6 +310,7 @@ mod tests {
     #[test]
     fn a_plan_beyond_what_is_free_is_refused_with_both_numbers() {
         let mut settings = Settings::default();
+        settings.replay.storage = ReplayStorage::Rows;
         let small = plan(&settings, 10_000);
         assert!(small.host_bytes() > 100 << 20 && small.host_bytes() < 1 << 30, "{small}");
         small.check_against(Some(small.host_bytes())).unwrap();
@@ -320,6 +329,20 @@ mod tests {
         assert_eq!(plan(&settings, usize::MAX).host_bytes(), u64::MAX);
     }
 
+    /// Compact rows take a fourteenth, in the memory and in a checkpoint.
+    #[test]
+    fn the_form_of_rows_is_counted() {
+        let of = |storage| {
+            let mut settings = Settings::default();
+            settings.replay.storage = storage;
+            plan(&settings, 10_000)
+        };
+        let (rows, compact) = (of(ReplayStorage::Rows), of(ReplayStorage::Compact));
+        let capacity = Settings::default().replay.capacity as u64;
+        assert_eq!(bytes(&rows, REPLAY) - bytes(&compact, REPLAY), capacity * (448 - 32));
+        assert_eq!(bytes(&rows, CHECKPOINT) - bytes(&compact, CHECKPOINT), capacity * (424 - 32));
+    }
+
     /// What moves to the device leaves the host, but for the time of a checkpoint.
     #[test]
     fn a_device_has_a_sum_of_its_own() {
@@ -332,9 +355,8 @@ mod tests {
             "{both}"
         );
         assert_eq!(both.parts.iter().map(|p| p.name).collect::<Vec<_>>(), ["program", "market", "features"]);
-        let moved = ["environments", "replay", "network", "batches"].map(|name| bytes(&host, name));
-        let rows = bytes(&host, REPLAY);
-        assert_eq!(bytes(&both, CHECKPOINT), bytes(&host, CHECKPOINT) + moved.iter().sum::<u64>() + 2 * rows);
+        let beside = bytes(&both, CHECKPOINT) - bytes(&host, CHECKPOINT) - bytes(&host, "environments");
+        assert_eq!(beside, gpu_replay::BLOCK_ROWS as u64 * 448, "rows are held once, and a block of them");
 
         let rows_stay = host.clone().moved_to_device(device()[..1].to_vec());
         assert_eq!(bytes(&rows_stay, REPLAY), bytes(&host, REPLAY));

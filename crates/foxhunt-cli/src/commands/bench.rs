@@ -1,9 +1,11 @@
 //! `foxhunt bench`: times parts of the program on the GPU, after checking that their results are right.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use foxhunt::MLError;
 use foxhunt::cuda_engine::bench::{LoopConfig, LoopRow, run_loop};
+use foxhunt::cuda_engine::soak::{SoakConfig, SoakRow, run_soak};
 use foxhunt::engine_choice::open_device;
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{Device, DeviceInfo};
@@ -11,7 +13,7 @@ use foxhunt_ops::{gpu_collect, gpu_learner, gpu_replay};
 use serde::Serialize;
 
 use crate::args::{BenchArgs, BenchCommand};
-use crate::{console, exit};
+use crate::{console, exit, resolve};
 
 /// What a bench prints with `--json`.
 #[derive(Serialize)]
@@ -57,6 +59,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
                 capacities: named(&what.capacity, default.capacities),
                 batches: named(&what.batch, default.batches),
                 rank_capacities: named(&what.rank_capacity, default.rank_capacities),
+                storage: what.storage.map_or(default.storage, Into::into),
                 ..default
             };
             table.replay_header("capacity", "batch");
@@ -67,8 +70,11 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         }
         BenchCommand::Collect(what) => {
             let default = gpu_collect::bench::BenchConfig::default();
-            let config =
-                gpu_collect::bench::BenchConfig { n_envs: named(&what.envs, default.n_envs), ..default };
+            let config = gpu_collect::bench::BenchConfig {
+                n_envs: named(&what.sizes.envs, default.n_envs),
+                storage: what.storage.map_or(default.storage, Into::into),
+                ..default
+            };
             table.replay_header("capacity", "envs");
             let rows = gpu_collect::bench::run(&stream, &config, &mut |row| {
                 table.line(&replay_row(row, row.capacity, row.batch));
@@ -103,12 +109,14 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         BenchCommand::Loop(what) => {
             let default = LoopConfig::default();
             let config = LoopConfig {
-                n_envs: named(&what.envs, default.n_envs),
-                batches: named(&what.batch, default.batches),
+                n_envs: named(&what.sizes.envs, default.n_envs),
+                batches: named(&what.sizes.batch, default.batches),
+                storage: what.storage.map_or(default.storage, Into::into),
+                fallback: what.fallback,
                 ..default
             };
             table.line(&format!(
-                "{:>7} {:>6} {:>11} {:>10} {:>14} {:>10} {:>11} {:>7}",
+                "{:>7} {:>6} {:>11} {:>10} {:>14} {:>10} {:>11} {:>7} {:>9} {:>12} {:>7}",
                 "envs",
                 "batch",
                 "collect us",
@@ -116,12 +124,43 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
                 "env steps/s",
                 "updates/s",
                 "calls/update",
-                "costly"
+                "costly",
+                "wall us",
+                "fallback us",
+                "ratio"
             ));
             let rows = run_loop(&device, &config, &mut |row| table.line(&loop_row(row)))?;
             table.finish(&device, rows)
         }
+        BenchCommand::Soak(what) => {
+            let config = SoakConfig {
+                time: Duration::from_secs(what.seconds),
+                every: Duration::from_secs(what.every.max(1)),
+                settings: resolve::settings(&what.settings)?,
+                n_bars: 500_000,
+            };
+            run_soak(&device, &config, &mut |row| match args.json {
+                true => console::line(&serde_json::to_string(row).unwrap_or_default()),
+                false => console::line(&soak_row(row)),
+            })?;
+            Ok(exit::OK)
+        }
     }
+}
+
+fn soak_row(row: &SoakRow) -> String {
+    format!(
+        "{:>6.0} s  {} updates, {} env steps, loss {:.5}; {} wrong sums, {} skipped, {} faults; free on the device {}, host {}",
+        row.seconds,
+        row.updates,
+        row.env_steps,
+        row.loss.unwrap_or(f64::NAN),
+        row.wrong_sums,
+        row.skipped_updates,
+        row.faults,
+        row.device_free_bytes,
+        row.host_bytes.map_or_else(|| "not known".to_owned(), |bytes| bytes.to_string())
+    )
 }
 
 /// The sizes that were named, or the usual ones.
@@ -146,7 +185,7 @@ fn replay_row(row: &gpu_replay::bench::BenchRow, capacity: usize, rows: usize) -
 
 fn loop_row(row: &LoopRow) -> String {
     format!(
-        "{:>7} {:>6} {:>11.2} {:>10.2} {:>14.0} {:>10.0} {:>12.4} {:>7}",
+        "{:>7} {:>6} {:>11.2} {:>10.2} {:>14.0} {:>10.0} {:>12.4} {:>7} {:>9.2} {:>12} {:>7}",
         row.n_envs,
         row.batch,
         row.collect_us,
@@ -154,8 +193,15 @@ fn loop_row(row: &LoopRow) -> String {
         row.env_steps_per_s,
         row.updates_per_s,
         row.host_calls_per_update,
-        row.costly_calls
+        row.costly_calls,
+        row.wall_us,
+        figure(row.fallback_wall_us),
+        figure(row.fallback_ratio)
     )
+}
+
+fn figure(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
 /// Rows appear as they are measured: with `--json` on standard error, since JSON comes whole at the end.

@@ -11,8 +11,9 @@ mod validate;
 pub use sections::{
     AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,
     ExecutionSettings, ExplorationSettings, FoldScheme, GuardSettings, LearnerSettings, MemoryFallback,
-    MonitorSettings, NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, RunSettings,
-    SaveFailure, SplitSettings, SplitWindows, StampAt, TargetUpdate, TrainingSettings, WalkForwardSettings,
+    MonitorSettings, NanPolicy, NetworkSettings, Repair, ReplayKind, ReplaySettings, ReplayStorage,
+    RunSettings, SaveFailure, SplitSettings, SplitWindows, StampAt, TargetUpdate, TrainingSettings,
+    WalkForwardSettings,
 };
 
 use serde::{Deserialize, Serialize};

@@ -314,6 +314,16 @@ pub enum ReplayKind {
     RankBased,
 }
 
+/// How a transition is stored. What is drawn and learned is the same to the bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReplayStorage {
+    /// Both states whole: 448 bytes.
+    Rows,
+    /// The bars of both states and what the portfolio adds to them: 32 bytes. Features are looked up when a row is drawn.
+    Compact,
+}
+
 /// What to do when the device cannot hold the replay memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -346,8 +356,12 @@ pub struct ReplaySettings {
     pub epsilon: f64,
     /// Rank-based: updates between two orderings, >= 1. Default 256.
     pub resort_every: u64,
+    /// How a transition is stored: whole, or as places in the market (a fourteenth of the memory, of a device's and of
+    /// a checkpoint). Results are the same. Default `compact`.
+    pub storage: ReplayStorage,
     /// What to do when the device cannot hold it: keep it in host memory, halve the capacity until it fits, or fail.
-    /// Default `cpu`; others are refused for the CPU engine, which has no other place.
+    /// Default `cpu`; others are refused for the CPU engine, which has no other place, and do nothing where
+    /// `run.device = "auto"` ends on it.
     pub memory_fallback: MemoryFallback,
 }
 
@@ -362,6 +376,7 @@ impl Default for ReplaySettings {
             beta_annealing_steps: 20_000,
             epsilon: 1e-6,
             resort_every: 256,
+            storage: ReplayStorage::Compact,
             memory_fallback: MemoryFallback::Cpu,
         }
     }
@@ -459,7 +474,7 @@ pub struct TrainingSettings {
     pub epochs: u64,
     /// Vector steps collected each epoch, >= 1. Default 64.
     pub collect: u32,
-    /// Updates each epoch, >= 1. Default 128.
+    /// Updates each epoch, from 1 to 2^30. Default 128.
     pub updates_per_epoch: u32,
     /// Env steps collected before the first update (beside what one batch needs). Default 2,000.
     pub warmup_env_steps: u64,

@@ -167,7 +167,7 @@ impl Settings {
         let t = &self.training;
         rule("training.epochs", t.epochs, "at least 1", t.epochs >= 1)?;
         rule("training.collect", t.collect, "at least 1", t.collect >= 1)?;
-        rule("training.updates_per_epoch", t.updates_per_epoch, "at least 1", t.updates_per_epoch >= 1)?;
+        within("training.updates_per_epoch", t.updates_per_epoch as usize, "from 1 to 2^30", 1, 1 << 30)?;
         rule("training.validate_every", t.validate_every, "at least 1", t.validate_every >= 1)?;
         let v = &self.evaluation;
         rule("evaluation.random_policies", v.random_policies, "from 1 to 10000", {

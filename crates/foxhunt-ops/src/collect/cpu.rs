@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use foxhunt_core::record::{Fault, FaultKind};
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_core::{Exposure, FactoredAction, Head, Philox};
-use foxhunt_market::{Market, STATE_DIM};
+use foxhunt_market::{Market, N_MARKET_FEATURES, STATE_DIM};
 
 use super::{CollectConfig, CollectState, GROUP, Group, MAX_FAULTS, Tally, count, tree_sum};
 use crate::env_step::{EnvState, StepOutcome, observe, reset, step};
@@ -13,7 +14,7 @@ use crate::guard::count_non_finite;
 use crate::n_step::{NStep, Step};
 use crate::power::ln_portable;
 use crate::q_monitor::{from_order_key, max_q, row_range};
-use crate::ring::{RowBuffer, Rows};
+use crate::ring::{CompactRow, RowBuffer, Rows, Transition};
 use crate::select_actions::{Explore, select_actions, select_actions_branching};
 
 /// Environments, accumulators and statistics. See the [module](super) for the contract.
@@ -35,6 +36,8 @@ pub struct Collector {
     /// u32 `[n_envs]`, as the replay stores them.
     actions: Vec<u32>,
     rows: RowBuffer,
+    /// The same rows, when they leave compact.
+    compact: Vec<CompactRow>,
 }
 
 impl Collector {
@@ -53,6 +56,7 @@ impl Collector {
             next_state: vec![0.0; STATE_DIM],
             actions: vec![0; n_envs],
             rows: RowBuffer::default(),
+            compact: Vec::new(),
             config,
             market,
             philox,
@@ -106,6 +110,7 @@ impl Collector {
         self.tally.counts[count::FALLBACKS] += u64::from(fell_back);
 
         self.rows.clear();
+        self.compact.clear();
         let mut refused = Refused { states: count_non_finite(&self.states), rewards: 0 };
         for group in 0..self.config.n_groups() {
             let envs = group * GROUP..n_envs.min((group + 1) * GROUP);
@@ -133,6 +138,12 @@ impl Collector {
         self.tally.env_steps += n_envs as u64;
         self.vector_step += 1;
         self.rows.as_rows()
+    }
+
+    /// The rows of the last [`Collector::act`] in the form a compact memory stores; none when rows leave whole.
+    #[must_use]
+    pub fn compact_rows(&self) -> &[CompactRow] {
+        &self.compact
     }
 
     /// What it counted since the last call.
@@ -211,6 +222,7 @@ impl Collector {
     fn step_env(&mut self, env_idx: usize, refused: &mut Refused) -> (f64, f64) {
         let config = &self.config;
         let env = &mut self.envs[env_idx];
+        let from_bar = env.bar;
         let chosen = self.actions[env_idx];
         let action = match config.head {
             Head::Exposure => self.market.route(env.bar as usize, Exposure::ALL[chosen as usize]),
@@ -231,8 +243,14 @@ impl Collector {
             terminated: outcome.terminated,
             truncated: outcome.truncated,
         };
+        let before = self.rows.len();
         let rows = &mut self.rows;
         let pushed = self.n_step.push(env_idx, &transition, |row| rows.push(&row));
+        if config.storage == ReplayStorage::Compact {
+            // A refused step ends the windows before it at the state acted in.
+            let reached = if pushed.refused.is_some() { from_bar } else { env.bar };
+            self.compact.extend((before..rows.len()).map(|i| packed(rows, i, reached)));
+        }
         let ended = outcome.terminated || outcome.truncated;
         match pushed.refused {
             Some(FaultKind::NonFiniteReward) => refused.rewards += 1,
@@ -280,4 +298,20 @@ fn stepped(counts: &mut [u64], action: usize, outcome: &StepOutcome) {
 struct Refused {
     states: u32,
     rewards: u32,
+}
+
+/// Row `i` compact; its window ends at the bar `reached`.
+fn packed(rows: &RowBuffer, i: usize, reached: u32) -> CompactRow {
+    let (steps, rows) = (rows.steps()[i], rows.as_rows());
+    let inputs = |states: &[f32]| std::array::from_fn(|k| states[i * STATE_DIM + N_MARKET_FEATURES + k]);
+    let row = Transition {
+        bar: reached - steps,
+        steps,
+        action: rows.actions[i],
+        terminated: rows.terminated[i] > 0.0,
+        inputs: inputs(rows.states),
+        next_inputs: inputs(rows.next_states),
+        reward: rows.rewards[i],
+    };
+    row.pack().expect("bars, windows, actions and inputs are in range by configuration")
 }

@@ -24,6 +24,7 @@ mod tests;
 
 use std::ops::Range;
 
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_core::{Head, LinearSchedule, Settings};
 use foxhunt_market::{Market, MarketError, STATE_DIM};
 
@@ -33,6 +34,7 @@ pub use tally::{CollectStats, Group, Tally, count, tree_sum};
 use crate::env_step::{EnvParams, EnvState, EnvWindow, observe};
 use crate::error::{OpError, check_len};
 use crate::n_step::NStepState;
+use crate::ring::compact::MAX_BARS;
 
 /// Environments whose values are summed together.
 pub const GROUP: usize = 32;
@@ -62,14 +64,24 @@ pub struct CollectConfig {
     pub params: EnvParams,
     /// The bars environments use.
     pub window: EnvWindow,
+    /// In which form rows leave.
+    pub storage: ReplayStorage,
 }
 
 impl CollectConfig {
     /// What `settings` describe for environments that trade the bars `train`.
     ///
     /// # Errors
-    /// [`MarketError`] for a window that does not fit.
+    /// [`MarketError`] for a window that does not fit, and for a market of more than 2^29 bars when rows are compact.
     pub fn new(settings: &Settings, market: &Market, train: Range<usize>) -> Result<Self, MarketError> {
+        let storage = settings.replay.storage;
+        if storage == ReplayStorage::Compact && market.len() > MAX_BARS {
+            return Err(MarketError::InvalidArgument {
+                what: "bars",
+                value: market.len().to_string(),
+                rule: "at most 2^29 with replay.storage = \"compact\"",
+            });
+        }
         Ok(Self {
             n_envs: settings.env.n_envs,
             n_step: settings.learner.n_step,
@@ -80,6 +92,7 @@ impl CollectConfig {
             seed: settings.run.seed,
             params: EnvParams::new(settings),
             window: EnvWindow::new(market, train)?,
+            storage,
         })
     }
 

@@ -96,6 +96,11 @@ impl DeviceMarket {
         self.bars.bytes() + self.features.bytes()
     }
 
+    /// f32 `[n_bars, 48]` on the device.
+    pub(crate) fn features(&self) -> DevicePtr<f32> {
+        self.features.ptr()
+    }
+
     pub(crate) fn view(&self) -> Market {
         Market {
             bars: self.bars.ptr(),

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_core::{Head, Settings};
+use foxhunt_cuda::Stream;
 use foxhunt_cuda::nvrtc::Cache;
-use foxhunt_cuda::{CudaError, Stream};
-use foxhunt_market::synthetic::RandomWalk;
-use foxhunt_market::{Market, Normalise};
+use foxhunt_market::STATE_DIM;
 
 use super::GpuCollector;
 use crate::collect::CollectConfig;
 use crate::env_step::cuda::DeviceMarket;
-use crate::gpu_replay::bench::{BenchRow, row, time};
+use crate::gpu_replay::bench::{BenchRow, failed, market, row, time};
 use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig, GpuReplayError};
+use crate::ring::cuda::DeviceSource;
 
 /// What to time.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct BenchConfig {
     pub n_bars: usize,
     /// Rows of the memory inserted into.
     pub capacity: usize,
+    /// In which form they leave and are stored.
+    pub storage: ReplayStorage,
 }
 
 impl Default for BenchConfig {
@@ -34,6 +37,7 @@ impl Default for BenchConfig {
             shapes: vec![(Head::Exposure, 1), (Head::Exposure, 3), (Head::Factored, 3), (Head::Branching, 3)],
             n_bars: 500_000,
             capacity: 1 << 20,
+            storage: ReplayStorage::Rows,
         }
     }
 }
@@ -44,7 +48,7 @@ const STEPS: usize = 40;
 /// Times everything; `report` hears each figure as it comes. `batch` of a figure is the number of environments.
 ///
 /// # Errors
-/// Those of the operations; [`CudaError::Driver`] with the call `result check` when the counts are wrong.
+/// Those of the operations; [`foxhunt_cuda::CudaError::Driver`] with the call `result check` when the counts are wrong.
 pub fn run(
     stream: &Stream,
     config: &BenchConfig,
@@ -60,6 +64,8 @@ pub fn run(
             settings.env.n_envs = n_envs;
             settings.network.head = head;
             settings.learner.n_step = n_step;
+            settings.replay.storage = config.storage;
+            let storage = config.storage;
             let collect = CollectConfig::new(&settings, &market, market.first_bar..market.len())
                 .map_err(|error| failed(error.to_string()))?;
             let mut collector = GpuCollector::new(
@@ -69,15 +75,25 @@ pub fn run(
                 Arc::clone(&device_market),
                 cache.as_ref(),
             )?;
-            let mut replay =
-                GpuPrioritizedReplay::new(stream, GpuReplayConfig::new(config.capacity, 51), cache.as_ref())?;
+            let replay = GpuReplayConfig { storage, ..GpuReplayConfig::new(config.capacity, STATE_DIM) };
+            let mut replay = match storage {
+                ReplayStorage::Rows => GpuPrioritizedReplay::new(stream, replay, cache.as_ref())?,
+                ReplayStorage::Compact => {
+                    let source = DeviceSource::new(stream, Arc::clone(&device_market), 0.99)?;
+                    GpuPrioritizedReplay::compact(stream, replay, source, cache.as_ref())?
+                }
+            };
             let values: Vec<f32> = (0..n_envs * head.n_outputs()).map(|i| (i % 97) as f32 * 0.01).collect();
             let q = stream.upload_new("q", &values)?;
             for programmatic in [false, true] {
                 collector.set_programmatic(programmatic);
                 replay.set_programmatic(programmatic);
                 // What a step reads and writes, features of two bars and three states foremost.
-                let bytes = n_envs as u64 * (3 * 204 + 384 + 128 + 2 * 112 + 4 * head.n_outputs() as u64);
+                let (moved, inserted) = match storage {
+                    ReplayStorage::Rows => (3 * 204 + 384, 848),
+                    ReplayStorage::Compact => (204 + 32 + 192, 64),
+                };
+                let bytes = n_envs as u64 * (moved + 128 + 2 * 112 + 4 * head.n_outputs() as u64);
                 let name = |insert: bool| match (head, n_step, insert) {
                     (Head::Exposure, 1, false) => "collect, exposure, n 1",
                     (Head::Exposure, 1, true) => "collect + insert, exposure, n 1",
@@ -93,40 +109,27 @@ pub fn run(
                     rows.push(row);
                 };
                 let times = time(stream, STEPS, |s, _| Ok(collector.step(s, &q)?))?;
-                add(row(name(false), config.capacity, n_envs, programmatic, times, bytes));
+                add(row(name(false), storage, config.capacity, n_envs, programmatic, times, bytes));
                 let times = time(stream, STEPS, |s, _| {
                     collector.step(s, &q)?;
-                    replay.insert_counted(s, collector.rows(), collector.row_count(), collector.max_rows())
+                    collector.insert_into(s, &mut replay)
                 })?;
                 add(row(
                     name(true),
+                    storage,
                     config.capacity,
                     n_envs,
                     programmatic,
                     times,
-                    bytes + n_envs as u64 * 848,
+                    bytes + n_envs as u64 * inserted,
                 ));
             }
             let stats = collector.epoch_stats(stream)?;
             let counted: u64 = stats.actions.iter().sum();
             if counted != stats.env_steps || counted != collector.env_steps() || !stats.faults.is_empty() {
-                return Err(failed(format!("{counted} actions of {} env steps", stats.env_steps)));
+                return Err(failed(format!("{counted} actions of {} env steps", stats.env_steps)).into());
             }
         }
     }
     Ok(rows)
-}
-
-fn market(n_bars: usize) -> Result<Arc<Market>, GpuReplayError> {
-    let walk = RandomWalk { n_bars, seed: 1, volatility: 1e-3, start_price: 100.0 };
-    let market = walk.bars().and_then(|bars| {
-        let execution = Settings::default().execution;
-        let all = foxhunt_market::features::first_bar(&execution)..bars.len();
-        Market::prepare(bars, &execution, Normalise::FitOn(all))
-    });
-    Ok(Arc::new(market.map_err(|error| failed(error.to_string()))?))
-}
-
-fn failed(name: String) -> GpuReplayError {
-    CudaError::Driver { call: "result check".to_owned(), name }.into()
 }

@@ -7,7 +7,8 @@
 // collect_move   in: what collect_act left; out: rows in order of environment, their number, the states to act in next;
 //                then the step is over: vector step, epsilon, faults.
 //   Launch: `envs_a_block` environments (a divisor of 32) and 256 threads a block. Bytes an environment: three states
-//   written (612), two rows of features read (384).
+//   written (612), two rows of features read (384); with COMPACT, rows of 32 bytes, a state (204) and a compact row (32)
+//   written, one row of features read (192).
 //   Both are chains of trips to memory: what is needed later is asked for early, and whatever the next trip will read
 //   from far away is fetched into L2 beforehand.
 //
@@ -21,6 +22,7 @@
 #include "n_step.cuh"
 #include "q_monitor.cuh"
 #include "select_actions.cuh"
+#include "compact.cuh"
 
 #define KIND_REWARD 4u
 #define KIND_STATE 5u
@@ -223,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     collect_move(Market market, CollectParams c, CollectBuffers b, Rows rows, u32* row_count, u32 envs_a_block, u64* progress) {
-  constexpr u32 TILE = 64;
+  constexpr u32 TILE = COMPACT ? 256 : 64;
   __shared__ u32 parts[8], starts[33], env_of[TILE], reached_bar[32], next_bar[32];
   __shared__ uint4 moves[32];
   u32 tid = threadIdx.x, lane = tid & 31, first = blockIdx.x * envs_a_block, count = min(envs_a_block, c.n_envs - first);
@@ -281,6 +283,16 @@ extern "C" __global__ void __launch_bounds__(256)
         for (u32 r = max(starts[tid], base); r < min(starts[tid] + own_rows, base + TILE); r++) env_of[r - base] = tid;
       __syncthreads();
     }
+#if COMPACT
+    if (tid < tile) {  // a thread a row
+      u32 e = env_of[tid], k = base + tid - starts[e];
+      u64 pending = (u64)slot_after(moves[e].y, k, c.n) * c.n_envs + first + e;
+      float4 from = ((const float4*)b.pending)[pending], to = ((const float4*)b.reached)[first + e];
+      float reward = ((const float2*)b.returns)[(u64)k * c.n_envs + first + e].x;
+      u32* row = (u32*)rows.states + 8 * (u64)(before + base + tid);
+      store_compact(row, moves[e].z + k, reached_bar[e], from, to, __float_as_uint(from.w), moves[e].w, reward);
+    }
+#else
     for (u32 chunk = warp; chunk < tile; chunk += 32) {
       Words from[4], to[4];
 #pragma unroll
@@ -309,6 +321,7 @@ extern "C" __global__ void __launch_bounds__(256)
         store_words(rows.next_states + (u64)row * OBSERVED, to[j]);
       }
     }
+#endif
   }
 #pragma unroll
   for (u32 j = 0; j < 4; j++) {

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
 use foxhunt_core::Head;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::{self, Cache, Program};
 use foxhunt_cuda::{
     COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, KernelResources, Launch, MappedBuffer, Module,
@@ -16,7 +17,7 @@ use crate::gpu_replay::CARVEOUT;
 use crate::n_step::N_STEP_CUH;
 use crate::power::POWER_CUH;
 use crate::q_monitor::Q_MONITOR_CUH;
-use crate::ring::cuda::{DeviceRows, Rows, keep_all};
+use crate::ring::cuda::{COMPACT_CUH, DeviceCompactRows, Rows, RowsRoom};
 use crate::select_actions::cuda::SELECT_ACTIONS_CUH;
 
 const COLLECT_CU: &str = include_str!("collect.cu");
@@ -114,7 +115,7 @@ pub(super) struct Buffers {
     /// f32 `[n_envs, STATE_DIM]`.
     pub(super) states: DeviceBuffer<f32>,
     /// Rows of the last step.
-    pub(super) rows: DeviceRows,
+    pub(super) rows: RowsRoom,
     /// u32 `[1]`: how many.
     pub(super) row_count: DeviceBuffer<u32>,
     /// u64 `[1]`: env steps since the start of training.
@@ -122,14 +123,18 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Bytes for `config`.
-    pub(super) fn bytes(n_envs: usize, n_step: usize) -> u64 {
+    /// Bytes for so many environments and steps of a window.
+    pub(super) fn bytes(n_envs: usize, n_step: usize, storage: ReplayStorage) -> u64 {
         let groups = n_envs.div_ceil(GROUP) as u64;
         let (n_envs, n) = (n_envs as u64, n_step as u64);
         let state = 4 * STATE_DIM as u64;
         let an_env = size_of::<EnvState>() as u64 + 16 + 8 + 16 + 16 + state + n * (16 + 4 + 8);
         let a_group = size_of::<Group>() as u64 + 4;
-        n_envs * (an_env + n * (2 * state + 16)) + groups * a_group + size_of::<Ledger>() as u64 + 4
+        let row = match storage {
+            ReplayStorage::Rows => 2 * state + 16,
+            ReplayStorage::Compact => DeviceCompactRows::bytes_for(1),
+        };
+        n_envs * (an_env + n * row) + groups * a_group + size_of::<Ledger>() as u64 + 4
     }
 
     pub(super) fn zeros(stream: &Stream, config: &CollectConfig) -> Result<Self, CudaError> {
@@ -147,7 +152,7 @@ impl Buffers {
             reached: stream.zeros("states reached", [n_envs, 4])?,
             group_rows: stream.zeros("rows a group", config.n_groups())?,
             states: stream.zeros("states", [n_envs, STATE_DIM])?,
-            rows: DeviceRows::zeros(stream, config.max_rows(), STATE_DIM)?,
+            rows: RowsRoom::zeros(stream, config.max_rows(), config.storage)?,
             row_count: stream.zeros("row count", 1)?,
             progress: MappedBuffer::zeros(stream.device(), "env steps", 1)?,
         })
@@ -187,9 +192,9 @@ impl Buffers {
     }
 }
 
-/// The program for a head.
+/// The program for a head and a form of rows.
 #[must_use]
-pub fn program(head: Head) -> Program {
+pub fn program(head: Head, storage: ReplayStorage) -> Program {
     let structs = [
         EnvParams::cuda_source(),
         EnvState::cuda_source(),
@@ -210,6 +215,8 @@ pub fn program(head: Head) -> Program {
         .header("n_step.cuh", N_STEP_CUH)
         .header("q_monitor.cuh", Q_MONITOR_CUH)
         .header("select_actions.cuh", SELECT_ACTIONS_CUH)
+        .header("compact.cuh", COMPACT_CUH)
+        .define("COMPACT", u32::from(storage == ReplayStorage::Compact))
         .define("HEAD", head as u32)
         .define("OUTPUTS", head.n_outputs())
         .define("MAX_FAULTS", MAX_FAULTS);
@@ -249,7 +256,8 @@ impl CollectKernels {
     ) -> Result<Self, CudaError> {
         let device = stream.device();
         let target = nvrtc::target_of(device.info().compute_capability);
-        let module = Module::load(device, &nvrtc::compile(&program(config.head), &target, cache)?)?;
+        let module =
+            Module::load(device, &nvrtc::compile(&program(config.head, config.storage), &target, cache)?)?;
         let (act, moves) = (module.kernel("collect_act")?, module.kernel("collect_move")?);
         // Kernels that overlap at their edges must agree on the L1 split.
         act.prefer_carveout(CARVEOUT)?;
@@ -310,13 +318,13 @@ impl CollectKernels {
             .value(market.view())
             .value(self.params)
             .value(buffers.view())
-            .value(buffers.rows.view(0, STATE_DIM))
+            .value(buffers.rows.incoming().view(0, STATE_DIM))
             .buffer(&buffers.row_count)
             .value(envs_a_block)
             .mapped(&buffers.progress);
-        let launch = keep_all(market.keep(buffers.keep(launch)), &buffers.rows);
+        let launch = buffers.rows.incoming().keep(market.keep(buffers.keep(launch)));
         // SAFETY: collect_move(Market, CollectParams, CollectBuffers, Rows, u32*, u32, u64*). No environment gives more than
-        // n rows and the rows have room for n_envs * n; the rest as above. All is kept, the mapped word too.
+        // n rows and the rows, of the form the kernel was compiled for, have room for n_envs * n; the rest as above. All is kept, the mapped word too.
         unsafe { launch.launch(stream) }
     }
 }

@@ -1,8 +1,7 @@
 //! The collector on the device: environments, decisions, n-step windows and statistics that never leave it.
 //!
 //! A vector step is the caller's network over [`GpuCollector::states`], [`GpuCollector::step`] with its Q-values, and an
-//! insert of [`GpuCollector::rows`] as many as [`GpuCollector::row_count`] says
-//! ([`crate::gpu_replay::GpuPrioritizedReplay::insert_counted`]). Everything that changes, the vector step, epsilon and
+//! insert of its rows ([`GpuCollector::insert_into`]), as many as [`GpuCollector::row_count`] says. Everything that changes, the vector step, epsilon and
 //! the number of rows included, lives in device memory, so that a captured graph of these calls replays without the
 //! host: they queue work and return.
 //!
@@ -22,6 +21,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{CudaError, DeviceBuffer, KernelResources, Stream};
 use foxhunt_market::Market;
@@ -29,9 +29,9 @@ use foxhunt_market::Market;
 use crate::collect::{CollectConfig, Collector, MAX_ENVS};
 use crate::env_step::cuda::DeviceMarket;
 use crate::error::OpError;
-use crate::gpu_replay::GpuReplayError;
+use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayError};
 use crate::n_step::MAX_N;
-use crate::ring::cuda::DeviceRows;
+use crate::ring::cuda::{DeviceCompactRows, DeviceRows, RowsRoom};
 use cuda::{Buffers, CollectKernels};
 
 /// Environments that act on the device.
@@ -49,8 +49,8 @@ impl GpuCollector {
     /// Device bytes of `n_envs` environments with windows of `n_step` steps, the market not counted
     /// ([`DeviceMarket::bytes_for`]), to print before they are taken.
     #[must_use]
-    pub fn bytes_for(n_envs: usize, n_step: usize) -> u64 {
-        Buffers::bytes(n_envs, n_step)
+    pub fn bytes_for(n_envs: usize, n_step: usize, storage: ReplayStorage) -> u64 {
+        Buffers::bytes(n_envs, n_step, storage)
     }
 
     /// Every environment at the start of its episode 0. Compiles its kernels, or takes them from `cache`, and takes all
@@ -68,7 +68,8 @@ impl GpuCollector {
     ) -> Result<Self, GpuReplayError> {
         check(&config)?;
         crate::error::check_len("bars on the device", device_market.len(), market.len())?;
-        let (bytes, (free, _)) = (Self::bytes_for(config.n_envs, config.n_step), stream.device().memory()?);
+        let (bytes, (free, _)) =
+            (Self::bytes_for(config.n_envs, config.n_step, config.storage), stream.device().memory()?);
         if bytes > free {
             return Err(CudaError::OutOfMemory { what: "the environments", bytes, free }.into());
         }
@@ -105,10 +106,40 @@ impl GpuCollector {
         self.kernels.step(stream, &self.device_market, &self.buffers, q, self.programmatic)
     }
 
-    /// The rows of the last step, in order of environment, oldest first; as many as [`GpuCollector::row_count`] says.
+    /// The rows of the last step, in order of environment, oldest first; as many as [`GpuCollector::row_count`] says. None
+    /// when they leave compact.
     #[must_use]
-    pub fn rows(&self) -> &DeviceRows {
-        &self.buffers.rows
+    pub fn rows(&self) -> Option<&DeviceRows> {
+        match &self.buffers.rows {
+            RowsRoom::Whole(rows) => Some(rows),
+            RowsRoom::Compact(_) => None,
+        }
+    }
+
+    /// As [`GpuCollector::rows`], when they leave compact.
+    #[must_use]
+    pub fn compact_rows(&self) -> Option<&DeviceCompactRows> {
+        match &self.buffers.rows {
+            RowsRoom::Whole(_) => None,
+            RowsRoom::Compact(rows) => Some(rows),
+        }
+    }
+
+    /// Queues the insert of the rows of the last step into `replay`, which stores rows of the same form.
+    ///
+    /// # Errors
+    /// Those of [`GpuPrioritizedReplay::insert_counted`].
+    pub fn insert_into(
+        &self,
+        stream: &Stream,
+        replay: &mut GpuPrioritizedReplay,
+    ) -> Result<(), GpuReplayError> {
+        replay.queue_insert(
+            stream,
+            self.buffers.rows.incoming(),
+            self.max_rows(),
+            Some(&self.buffers.row_count),
+        )
     }
 
     /// u32 `[1]`: the number of rows of the last step.

@@ -1,4 +1,5 @@
 use foxhunt_core::Head;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::CudaError;
 use foxhunt_cuda::nvrtc::compile;
 
@@ -6,9 +7,13 @@ use foxhunt_cuda::nvrtc::compile;
 /// target.
 #[test]
 fn kernels_compile() {
-    let heads = [Head::Exposure, Head::Factored, Head::Branching];
-    for program in heads.map(super::cuda::program).into_iter().chain([crate::select_actions::cuda::program()])
-    {
+    let mut programs = vec![crate::select_actions::cuda::program()];
+    for head in [Head::Exposure, Head::Factored, Head::Branching] {
+        programs.extend(
+            [ReplayStorage::Rows, ReplayStorage::Compact].map(|form| super::cuda::program(head, form)),
+        );
+    }
+    for program in programs {
         for target in ["sm_75", "sm_100"] {
             match compile(&program, target, None) {
                 Err(CudaError::NoCompiler { .. }) => {

@@ -3,12 +3,20 @@
 //! A figure is device time an operation: a graph of many operations is replayed, timed with events, and the median of
 //! the replays is divided by the operations. It compares with nothing; peers are run beside it.
 
+use std::sync::Arc;
+
+use foxhunt_core::Settings;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::{CudaError, EventTimer, Stream};
+use foxhunt_market::synthetic::RandomWalk;
+use foxhunt_market::{Market, Normalise, STATE_DIM};
 use serde::Serialize;
 
 use super::{GpuPrioritizedReplay, GpuReplayConfig, GpuReplayError, GpuSampling, Resort};
+use crate::env_step::cuda::DeviceMarket;
 use crate::priority_tree::cuda::DeviceUpdate;
-use crate::ring::cuda::{DeviceBatch, DeviceRows};
+use crate::ring::cuda::{DeviceBatch, DeviceCompactRows, DeviceRows, DeviceSource, RowsRoom};
+use crate::ring::{CompactRow, Transition};
 
 /// Rows of one timed insert.
 pub const INSERT: usize = 1024;
@@ -26,8 +34,12 @@ pub struct BenchConfig {
     pub batches: Vec<usize>,
     /// Capacities for rank-based sampling.
     pub rank_capacities: Vec<usize>,
-    /// Values in a state.
+    /// Values in a state; 51 where rows are compact.
     pub state_dim: usize,
+    /// How rows are stored.
+    pub storage: ReplayStorage,
+    /// Bars of the market that compact rows look features up in: more than the caches hold.
+    pub n_bars: usize,
 }
 
 impl Default for BenchConfig {
@@ -36,7 +48,9 @@ impl Default for BenchConfig {
             capacities: vec![1 << 17, 1 << 20, 1 << 22, 1 << 24],
             batches: vec![256, 1024, 8192],
             rank_capacities: vec![1 << 20, 1 << 22],
-            state_dim: 51,
+            state_dim: STATE_DIM,
+            storage: ReplayStorage::Rows,
+            n_bars: 500_000,
         }
     }
 }
@@ -46,6 +60,8 @@ impl Default for BenchConfig {
 pub struct BenchRow {
     /// Operation.
     pub op: &'static str,
+    /// How rows are stored, where that matters.
+    pub storage: ReplayStorage,
     /// Rows of the memory, all filled.
     pub capacity: usize,
     /// Rows of the batch.
@@ -76,8 +92,15 @@ pub fn run(
         rows.push(row);
     };
     add(copy);
+    let market = match config.storage {
+        ReplayStorage::Rows => None,
+        ReplayStorage::Compact => {
+            let market = market(config.n_bars)?;
+            Some(Arc::new(DeviceMarket::upload(stream, &market)?))
+        }
+    };
     for &capacity in &config.capacities {
-        let mut bench = Bench::new(stream, capacity, config.state_dim, GpuSampling::Proportional)?;
+        let mut bench = Bench::new(stream, capacity, config, market.as_ref(), GpuSampling::Proportional)?;
         for &batch in &config.batches {
             bench.prepare(batch)?;
             bench.check()?;
@@ -90,7 +113,7 @@ pub fn run(
     }
     for &capacity in &config.rank_capacities {
         let sampling = GpuSampling::RankBased { resort_every: 1 };
-        let mut bench = Bench::new(stream, capacity, config.state_dim, sampling)?;
+        let mut bench = Bench::new(stream, capacity, config, market.as_ref(), sampling)?;
         for &batch in &[256, 8192] {
             bench.prepare(batch)?;
             for programmatic in [false, true] {
@@ -113,14 +136,14 @@ fn copy_ceiling(stream: &Stream) -> Result<BenchRow, GpuReplayError> {
         times.push(timer.time(stream, || stream.copy(&mut target, &source))?);
     }
     times.sort_by(f64::total_cmp);
-    Ok(row("device copy", n, 0, false, times, 2 * source.bytes()))
+    Ok(row("device copy", ReplayStorage::Rows, n, 0, false, times, 2 * source.bytes()))
 }
 
 struct Bench<'s> {
     stream: &'s Stream,
     replay: GpuPrioritizedReplay,
     out: DeviceBatch,
-    new: DeviceRows,
+    new: RowsRoom,
     updates: Vec<(foxhunt_cuda::DeviceBuffer<u32>, foxhunt_cuda::DeviceBuffer<f32>)>,
 }
 
@@ -129,22 +152,31 @@ impl<'s> Bench<'s> {
     fn new(
         stream: &'s Stream,
         capacity: usize,
-        state_dim: usize,
+        config: &BenchConfig,
+        market: Option<&Arc<DeviceMarket>>,
         sampling: GpuSampling,
     ) -> Result<Self, GpuReplayError> {
-        let config = GpuReplayConfig { sampling, ..GpuReplayConfig::new(capacity, state_dim) };
-        let mut replay = GpuPrioritizedReplay::new(stream, config, None)?;
-        let mut new = DeviceRows::zeros(stream, INSERT, state_dim)?;
-        let host = host_rows(INSERT, state_dim);
-        stream.upload(&mut new.states, &host)?;
-        stream.upload(&mut new.next_states, &host)?;
-        stream.upload(&mut new.rewards, &host[..INSERT])?;
-        for _ in 0..capacity.div_ceil(INSERT) {
-            replay.insert(stream, &new, INSERT)?;
+        let (state_dim, storage) = (config.state_dim, config.storage);
+        let replay = GpuReplayConfig { sampling, storage, ..GpuReplayConfig::new(capacity, state_dim) };
+        let (mut replay, new, at_once) = match market {
+            Some(market) => {
+                let source = DeviceSource::new(stream, Arc::clone(market), 0.99)?;
+                let replay = GpuPrioritizedReplay::compact(stream, replay, source, None)?;
+                (replay, compact_rows(stream, 1 << 20, market.len())?, 1 << 20)
+            }
+            None => {
+                let replay = GpuPrioritizedReplay::new(stream, replay, None)?;
+                (replay, whole_rows(stream, state_dim)?, INSERT)
+            }
+        };
+        for _ in 0..capacity.div_ceil(at_once) {
+            replay.queue_insert(stream, new.incoming(), at_once, None)?;
         }
-        let piece = 1 << 16;
-        for first in (0..capacity).step_by(piece) {
-            let slots: Vec<u32> = (first..capacity.min(first + piece)).map(|i| i as u32).collect();
+        // The hottest 2^24 slots are enough: every so many of a larger memory.
+        let (piece, every) = (1 << 16, (capacity >> 24).max(1));
+        for first in (0..capacity).step_by(piece * every) {
+            let end = capacity.min(first + piece * every);
+            let slots: Vec<u32> = (first..end).step_by(every).map(|i| i as u32).collect();
             let td: Vec<f32> = slots.iter().map(|&i| td_error(u64::from(i))).collect();
             let (slots, td) = (stream.upload_new("slots", &slots)?, stream.upload_new("td errors", &td)?);
             replay.update(stream, &update(&slots, &td), td.len())?;
@@ -179,59 +211,67 @@ impl<'s> Bench<'s> {
             return Ok(());
         }
         let name = format!("{wrong} sums are wrong, draws agree: {}", drawn == plain);
-        Err(CudaError::Driver { call: "result check".to_owned(), name }.into())
+        Err(failed(name).into())
     }
 
     fn proportional(&mut self, add: &mut dyn FnMut(BenchRow)) -> Result<(), GpuReplayError> {
         let Self { stream, replay, out, new, updates } = self;
-        let (capacity, batch, on) = (replay.capacity(), out.len(), replay.config().programmatic);
-        let row_bytes = 2 * 4 * (2 * replay.config().state_dim + 4) as u64;
-        let sampled = batch as u64 * row_bytes;
-        let inserted = INSERT as u64 * row_bytes;
+        let GpuReplayConfig { capacity, state_dim, storage, programmatic: on, .. } = *replay.config();
+        let batch = out.len();
+        // Read and written.
+        let values = 4 * (2 * state_dim + 4) as u64;
+        let (a_sample, an_insert) = match storage {
+            ReplayStorage::Rows => (2 * values, 2 * values),
+            ReplayStorage::Compact => (size_of::<CompactRow>() as u64 + 2 * 4 * 48 + values, 64),
+        };
+        let (sampled, inserted) = (batch as u64 * a_sample, INSERT as u64 * an_insert);
+        let row = |op, times, bytes| row(op, storage, capacity, batch, on, times, bytes);
         let times = time(stream, 60, |s, _| replay.sample(s, out))?;
-        add(row("sample + gather + weights", capacity, batch, on, times, sampled));
+        add(row("sample + gather + weights", times, sampled));
         let times = time(stream, 60, |s, k| {
             let (slots, td) = &updates[k % SETS];
             replay.update(s, &update(slots, td), batch)
         })?;
-        add(row("update", capacity, batch, on, times, 0));
-        let times = time(stream, 60, |s, _| replay.insert(s, new, INSERT))?;
-        add(row("insert of 1024", capacity, batch, on, times, inserted));
+        add(row("update", times, 0));
+        let times = time(stream, 60, |s, _| replay.queue_insert(s, new.incoming(), INSERT, None))?;
+        add(row("insert of 1024", times, inserted));
         let times = time(stream, 20, |s, k| {
             replay.sample(s, out)?;
             replay.update(s, &back(out, &updates[k % SETS].1), batch)
         })?;
-        add(row("sample + update", capacity, batch, on, times, sampled));
+        add(row("sample + update", times, sampled));
         let times = time(stream, 20, |s, k| {
             replay.sample(s, out)?;
             replay.update(s, &back(out, &updates[k % SETS].1), batch)?;
-            replay.insert(s, new, INSERT)
+            replay.queue_insert(s, new.incoming(), INSERT, None)
         })?;
-        add(row("sample + update + insert of 1024", capacity, batch, on, times, sampled + inserted));
+        add(row("sample + update + insert of 1024", times, sampled + inserted));
         Ok(())
     }
 
     fn rank(&mut self, add: &mut dyn FnMut(BenchRow)) -> Result<(), GpuReplayError> {
         let Self { stream, replay, out, updates, .. } = self;
-        let (capacity, batch, on) = (replay.capacity(), out.len(), replay.config().programmatic);
+        let GpuReplayConfig { capacity, storage, programmatic: on, .. } = *replay.config();
+        let batch = out.len();
+        let row = |op, times| row(op, storage, capacity, batch, on, times, 0);
         // An order, by a full sort the first time.
         replay.sample_with(stream, out, Resort::Always)?;
         let times = time(stream, 60, |s, _| replay.sample_with(s, out, Resort::Never))?;
-        add(row("rank: draw, no new order", capacity, batch, on, times, 0));
+        add(row("rank: draw, no new order", times));
         let pair = time(stream, 20, |s, k| {
             let (slots, td) = &updates[k % SETS];
             replay.update(s, &update(slots, td), batch)?;
             replay.sample_with(s, out, Resort::Repair(batch))
         })?;
-        add(row("rank: update + repair + draw", capacity, batch, on, pair.clone(), 0));
+        add(row("rank: update + repair + draw", pair));
         let alone = time(stream, 60, |s, k| {
             let (slots, td) = &updates[k % SETS];
             replay.update(s, &update(slots, td), batch)
         })?;
-        add(row("rank: update alone", capacity, batch, on, alone, 0));
+        add(row("rank: update alone", alone));
         // The changes just made are more than a repair takes, so this is a full sort and leaves all in order.
-        let sort = time(stream, 1, |s, _| replay.restart_epochs(s))?;
-        add(row("rank: full sort", capacity, batch, on, sort, 0));
+        let sort = time(stream, 1, |s, _| replay.sort_order(s))?;
+        add(row("rank: full sort", sort));
         let order = replay.rank_order(stream)?;
         let p = replay.priorities(stream)?;
         let sorted = order.windows(2).all(|w| {
@@ -240,10 +280,58 @@ impl<'s> Bench<'s> {
         });
         if !sorted || order.len() != capacity {
             let name = "the order is wrong".to_owned();
-            return Err(CudaError::Driver { call: "result check".to_owned(), name }.into());
+            return Err(failed(name).into());
         }
         Ok(())
     }
+}
+
+/// Rows to insert: the same again and again.
+fn whole_rows(stream: &Stream, state_dim: usize) -> Result<RowsRoom, GpuReplayError> {
+    let mut new = DeviceRows::zeros(stream, INSERT, state_dim)?;
+    let host = host_rows(INSERT, state_dim);
+    stream.upload(&mut new.states, &host)?;
+    stream.upload(&mut new.next_states, &host)?;
+    stream.upload(&mut new.rewards, &host[..INSERT])?;
+    Ok(RowsRoom::Whole(Box::new(new)))
+}
+
+/// Rows from bars all over a market of `n_bars`, so that their features are as far apart as in a long run.
+fn compact_rows(stream: &Stream, n: usize, n_bars: usize) -> Result<RowsRoom, GpuReplayError> {
+    let row = |i: u64| {
+        let h = mix(i);
+        let value = (h >> 40) as f32 * (1.0 / 16_777_216.0);
+        let row = Transition {
+            bar: (h % (n_bars as u64 - 4)) as u32,
+            steps: 3,
+            action: (h >> 32) as u32 % 45,
+            terminated: h.is_multiple_of(100),
+            inputs: [value, -value, 0.5],
+            next_inputs: [value, value, 0.75],
+            reward: value,
+        };
+        row.pack()
+    };
+    let rows = (0..n as u64).map(row).collect::<Result<Vec<_>, _>>()?;
+    let mut new = DeviceCompactRows::zeros(stream, n)?;
+    new.upload(stream, &rows)?;
+    Ok(RowsRoom::Compact(new))
+}
+
+/// A random walk of `n_bars` bars.
+pub(crate) fn market(n_bars: usize) -> Result<Arc<Market>, GpuReplayError> {
+    let walk = RandomWalk { n_bars, seed: 1, volatility: 1e-3, start_price: 100.0 };
+    let market = walk.bars().and_then(|bars| {
+        let execution = Settings::default().execution;
+        let all = foxhunt_market::features::first_bar(&execution)..bars.len();
+        Market::prepare(bars, &execution, Normalise::FitOn(all))
+    });
+    Ok(Arc::new(market.map_err(|error| failed(error.to_string()))?))
+}
+
+/// A result that is not what it should be.
+pub(crate) fn failed(name: String) -> CudaError {
+    CudaError::Driver { call: "result check".to_owned(), name }
 }
 
 fn update<'a>(
@@ -278,6 +366,7 @@ pub(crate) fn time(
 
 pub(crate) fn row(
     op: &'static str,
+    storage: ReplayStorage,
     capacity: usize,
     batch: usize,
     programmatic: bool,
@@ -286,7 +375,7 @@ pub(crate) fn row(
 ) -> BenchRow {
     let us = times[times.len() / 2];
     let us_range = [times[0], times[times.len() - 1]];
-    BenchRow { op, capacity, batch, programmatic, us, us_range, gb_per_s: bytes as f64 / us / 1e3 }
+    BenchRow { op, storage, capacity, batch, programmatic, us, us_range, gb_per_s: bytes as f64 / us / 1e3 }
 }
 
 /// Bits that look random, the same every time.

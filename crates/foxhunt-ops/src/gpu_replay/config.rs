@@ -1,11 +1,14 @@
 //! What a replay memory on the device is made from, and what it will take.
 
+use foxhunt_core::settings::ReplayStorage;
+use foxhunt_market::STATE_DIM;
+
 use crate::error::OpError;
 use crate::priority_tree::PRIORITY_CAP;
 use crate::priority_tree::cuda::DrawParams;
 use crate::priority_tree::device::DeviceTree;
 use crate::rank_sampler::cuda::{DeviceRanks, MAX_CHANGES};
-use crate::ring::{RowLayout, check_capacity};
+use crate::ring::{COMPACT_WORDS, RowLayout, check_capacity};
 
 /// How rows are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +29,10 @@ pub enum GpuSampling {
 pub struct GpuReplayConfig {
     /// Rows, from 1 to 2^31.
     pub capacity: usize,
-    /// Values in a state, >= 1.
+    /// Values in a state, >= 1; 51 where rows are compact.
     pub state_dim: usize,
+    /// How rows are stored.
+    pub storage: ReplayStorage,
     /// Power of the priority, in [0, 1].
     pub alpha: f32,
     /// Added after the power, >= 0.
@@ -47,12 +52,13 @@ pub struct GpuReplayConfig {
 }
 
 impl GpuReplayConfig {
-    /// Defaults of `ReplaySettings` for this capacity and state dimension.
+    /// Defaults of `ReplaySettings` for this capacity and state dimension, with whole rows.
     #[must_use]
     pub fn new(capacity: usize, state_dim: usize) -> Self {
         Self {
             capacity,
             state_dim,
+            storage: ReplayStorage::Rows,
             alpha: 0.6,
             epsilon: 1e-6,
             beta_start: 0.4,
@@ -67,7 +73,7 @@ impl GpuReplayConfig {
     /// Device bytes it will take, to print before they are taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let rows = RowLayout { state_dim: self.state_dim }.bytes(self.capacity);
+        let rows = (self.capacity as u64).saturating_mul(4 * self.row_words() as u64);
         let ranks = match self.sampling {
             GpuSampling::Uniform | GpuSampling::Proportional => 0,
             GpuSampling::RankBased { .. } => DeviceRanks::bytes_for(self.capacity) + 8 * MAX_CHANGES as u64,
@@ -75,11 +81,23 @@ impl GpuReplayConfig {
         rows.saturating_add(DeviceTree::bytes_for(self.capacity)).saturating_add(ranks)
     }
 
+    /// Words of a stored row.
+    #[must_use]
+    pub fn row_words(&self) -> usize {
+        match self.storage {
+            ReplayStorage::Rows => RowLayout { state_dim: self.state_dim }.stride(),
+            ReplayStorage::Compact => COMPACT_WORDS,
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), OpError> {
         check_capacity(self.capacity)?;
         let refuse = |what, value: String, rule| Err(OpError::InvalidArgument { what, value, rule });
         if !(1..=1 << 12).contains(&self.state_dim) {
             return refuse("state_dim", self.state_dim.to_string(), "from 1 to 4096 on a GPU");
+        }
+        if self.storage == ReplayStorage::Compact && self.state_dim != STATE_DIM {
+            return refuse("state_dim", self.state_dim.to_string(), "51 where rows are compact");
         }
         if !(0.0..=1.0).contains(&self.alpha) {
             return refuse("alpha", self.alpha.to_string(), "in [0, 1]");

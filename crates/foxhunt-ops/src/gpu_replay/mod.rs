@@ -19,8 +19,9 @@ mod tests;
 
 pub use config::{GpuReplayConfig, GpuSampling};
 pub use foxhunt_cuda::CudaError;
-pub use state::{GpuReplayState, ReplayCounters};
+pub use state::{BLOCK_ROWS, GpuReplayState, ReplayCounters};
 
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::{self, Cache};
 use foxhunt_cuda::{DeviceBuffer, Kernel, KernelResources, Module, Stream};
 
@@ -29,7 +30,9 @@ use crate::priority_tree::PriorityParams;
 use crate::priority_tree::cuda::{DeviceUpdate, TreeKernels, programs};
 use crate::priority_tree::device::{ChangeLog, Control, DeviceTree};
 use crate::rank_sampler::cuda::{DeviceRanks, MAX_CHANGES, RankKernels};
-use crate::ring::cuda::{DeviceBatch, DeviceRing, DeviceRows, insert};
+use crate::ring::cuda::{
+    DeviceBatch, DeviceCompactRows, DeviceRing, DeviceRows, DeviceSource, Incoming, insert,
+};
 
 /// Share of L1 that all replay kernels ask to be shared memory, in per cent. It must be one share for all: a
 /// multiprocessor changes its split only when idle, which would undo overlapping launches. This one holds what blocks
@@ -87,27 +90,60 @@ pub struct GpuPrioritizedReplay {
     insert_rows: Kernel,
     ranks: Option<Ranks>,
     offered: u64,
-    /// Updates queued since the leaves' epochs last started again.
+    /// Epochs used up since the leaves' epochs last started again: one an update, one an order.
     epochs: u64,
+    /// Epochs after which they start again.
+    epoch_limit: u64,
 }
 
+/// Half of what the 32 bits of a leaf's epoch can count, so that work captured before is never cut.
+const EPOCH_LIMIT: u64 = 1 << 31;
+
 impl GpuPrioritizedReplay {
-    /// Compiles its kernels (or takes them from `cache`) and takes all its memory.
+    /// A memory of whole rows. Compiles its kernels (or takes them from `cache`) and takes all its memory.
     ///
     /// # Errors
-    /// [`OpError::InvalidArgument`]; [`CudaError::OutOfMemory`] with bytes asked and free; [`CudaError::NoCompiler`].
+    /// [`OpError::InvalidArgument`], also for a configuration of compact rows; [`CudaError::OutOfMemory`] with bytes
+    /// asked and free; [`CudaError::NoCompiler`].
     pub fn new(
         stream: &Stream,
         config: GpuReplayConfig,
         cache: Option<&Cache>,
     ) -> Result<Self, GpuReplayError> {
+        Self::build(stream, config, None, cache)
+    }
+
+    /// As [`GpuPrioritizedReplay::new`], for compact rows whose states `source` completes.
+    ///
+    /// # Errors
+    /// As there, and for a configuration of whole rows.
+    pub fn compact(
+        stream: &Stream,
+        config: GpuReplayConfig,
+        source: DeviceSource,
+        cache: Option<&Cache>,
+    ) -> Result<Self, GpuReplayError> {
+        Self::build(stream, config, Some(source), cache)
+    }
+
+    fn build(
+        stream: &Stream,
+        config: GpuReplayConfig,
+        source: Option<DeviceSource>,
+        cache: Option<&Cache>,
+    ) -> Result<Self, GpuReplayError> {
         config.check()?;
+        if (config.storage == ReplayStorage::Compact) != source.is_some() {
+            let value = format!("{:?}", config.storage).to_lowercase();
+            let rule = "compact with a source of states, and only then";
+            return Err(OpError::InvalidArgument { what: "storage", value, rule }.into());
+        }
         let (bytes, (free, _)) = (config.bytes(), stream.device().memory()?);
         if bytes > free {
             return Err(CudaError::OutOfMemory { what: "the replay memory", bytes, free }.into());
         }
         let target = nvrtc::target_of(stream.device().info().compute_capability);
-        let [tree_code, ring_code, rank_code] = programs(config.state_dim, config.capacity);
+        let [tree_code, ring_code, rank_code] = programs(config.state_dim, config.capacity, config.storage);
         let load = |program| Module::load(stream.device(), &nvrtc::compile(program, &target, cache)?);
         let kernels = TreeKernels::new(&load(&tree_code)?)?;
         let insert_rows = load(&ring_code)?.kernel("insert_rows")?;
@@ -123,7 +159,7 @@ impl GpuPrioritizedReplay {
             }
         };
         Ok(Self {
-            ring: DeviceRing::zeros(stream, config.capacity, config.state_dim)?,
+            ring: DeviceRing::zeros(stream, config.capacity, config.state_dim, source)?,
             tree: DeviceTree::zeros(stream, config.capacity)?,
             control: stream
                 .upload_new("replay control block", &[Control::empty(config.beta_start as f32)])?,
@@ -134,6 +170,7 @@ impl GpuPrioritizedReplay {
             ranks,
             offered: 0,
             epochs: 0,
+            epoch_limit: EPOCH_LIMIT,
         })
     }
 
@@ -163,24 +200,24 @@ impl GpuPrioritizedReplay {
     /// Queues the insert of the first `n` of `rows`.
     ///
     /// # Errors
-    /// [`CudaError::Length`] when `rows` is shorter, and driver errors.
+    /// [`CudaError::Length`] when `rows` is shorter, [`OpError::InvalidArgument`] where rows are compact, and driver
+    /// errors.
     pub fn insert(&mut self, stream: &Stream, rows: &DeviceRows, n: usize) -> Result<(), GpuReplayError> {
-        insert(
-            stream,
-            &self.insert_rows,
-            &self.tree,
-            &self.ring,
-            &self.control,
-            &self.changes,
-            rows,
-            n,
-            None,
-            self.config.programmatic,
-        )?;
-        if !stream.is_capturing() {
-            self.replayed_inserts(1, n);
-        }
-        Ok(())
+        self.queue_insert(stream, Incoming::Whole(rows), n, None)
+    }
+
+    /// As [`GpuPrioritizedReplay::insert`], for compact rows. A row that ends behind the last bar is drawn as if it ended
+    /// there.
+    ///
+    /// # Errors
+    /// As there, and where rows are whole.
+    pub fn insert_compact(
+        &mut self,
+        stream: &Stream,
+        rows: &DeviceCompactRows,
+        n: usize,
+    ) -> Result<(), GpuReplayError> {
+        self.queue_insert(stream, Incoming::Compact(rows), n, None)
     }
 
     /// Queues the insert of as many of `rows` as `row_count`, u32 `[1]` in device memory, says when the work is done: at
@@ -190,7 +227,7 @@ impl GpuPrioritizedReplay {
     /// nothing left do nothing. `most` is what [`GpuPrioritizedReplay::offered`] counts.
     ///
     /// # Errors
-    /// [`CudaError::Length`] when `rows` has no room for `most`, and driver errors.
+    /// As [`GpuPrioritizedReplay::insert`].
     pub fn insert_counted(
         &mut self,
         stream: &Stream,
@@ -198,6 +235,35 @@ impl GpuPrioritizedReplay {
         row_count: &DeviceBuffer<u32>,
         most: usize,
     ) -> Result<(), GpuReplayError> {
+        self.queue_insert(stream, Incoming::Whole(rows), most, Some(row_count))
+    }
+
+    /// As [`GpuPrioritizedReplay::insert_counted`], for compact rows.
+    ///
+    /// # Errors
+    /// As [`GpuPrioritizedReplay::insert_compact`].
+    pub fn insert_compact_counted(
+        &mut self,
+        stream: &Stream,
+        rows: &DeviceCompactRows,
+        row_count: &DeviceBuffer<u32>,
+        most: usize,
+    ) -> Result<(), GpuReplayError> {
+        self.queue_insert(stream, Incoming::Compact(rows), most, Some(row_count))
+    }
+
+    pub(crate) fn queue_insert(
+        &mut self,
+        stream: &Stream,
+        rows: Incoming<'_>,
+        most: usize,
+        counted: Option<&DeviceBuffer<u32>>,
+    ) -> Result<(), GpuReplayError> {
+        if matches!(rows, Incoming::Compact(_)) != self.ring.is_compact() {
+            let rule = "of the form this memory stores";
+            let value = format!("not {:?}", self.config.storage).to_lowercase();
+            return Err(OpError::InvalidArgument { what: "rows", value, rule }.into());
+        }
         insert(
             stream,
             &self.insert_rows,
@@ -207,7 +273,7 @@ impl GpuPrioritizedReplay {
             &self.changes,
             rows,
             most,
-            Some(row_count),
+            counted,
             self.config.programmatic,
         )?;
         if !stream.is_capturing() {
@@ -323,28 +389,44 @@ impl GpuPrioritizedReplay {
         })
     }
 
-    /// Keeps epochs from running out; call it at epoch boundaries. It does something once in 2^31 updates.
+    /// Keeps epochs from running out. It queues something once in about 2^31 updates and orders; call it at least as often
+    /// as that, between captured chains. It waits for nothing and changes no draw, no priority and no order.
     ///
     /// # Errors
     /// Driver errors.
     pub fn maintain(&mut self, stream: &Stream) -> Result<(), GpuReplayError> {
-        if self.epochs >= 1 << 31 {
+        if self.epochs >= self.epoch_limit {
             self.restart_epochs(stream)?;
         }
         Ok(())
     }
 
-    /// Starts the epochs again now; priorities, sums and draws stay as they are.
+    /// Sets after how many updates and orders [`GpuPrioritizedReplay::maintain`] starts the epochs again, at most 2^31,
+    /// which it is without this.
+    pub fn set_epoch_limit(&mut self, limit: u64) {
+        self.epoch_limit = limit.min(EPOCH_LIMIT);
+    }
+
+    /// Starts the epochs again now; priorities, sums, draws and the rank order stay as they are, and so does what is known
+    /// to have changed since that was made.
     ///
     /// # Errors
     /// Driver errors.
     pub fn restart_epochs(&mut self, stream: &Stream) -> Result<(), GpuReplayError> {
+        self.kernels.retag(stream, &self.tree, &self.control)?;
+        self.epochs = 0;
+        Ok(())
+    }
+
+    /// Makes the rank order new by a full sort now, whether due or not; for benches. Nothing without ranks.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn sort_order(&mut self, stream: &Stream) -> Result<(), GpuReplayError> {
         if let Some(ranks) = &mut self.ranks {
             ranks.device.sort(stream, &ranks.kernels, &self.tree, &self.control)?;
             ranks.changes_bound = 0;
         }
-        self.kernels.retag(stream, &self.tree, &self.control)?;
-        self.epochs = 0;
         Ok(())
     }
 
@@ -415,6 +497,7 @@ impl GpuPrioritizedReplay {
         ranks.updates_since = Some(0);
         ranks.changes_bound = 0;
         ranks.sorts += 1;
+        self.epochs = self.epochs.saturating_add(1);
         Ok(())
     }
 }

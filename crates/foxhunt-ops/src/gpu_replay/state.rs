@@ -1,5 +1,7 @@
 //! Counters, and what a checkpoint needs: everything that decides future draws, read back and put back.
 
+use std::ops::Range;
+
 use foxhunt_cuda::Stream;
 
 use super::{GpuPrioritizedReplay, GpuReplayError};
@@ -7,6 +9,10 @@ use crate::error::{OpError, check_len};
 use crate::priority_tree::PRIORITY_CAP;
 use crate::priority_tree::device::{Control, place};
 use crate::rank_sampler::{RankSampler, RankSamplerState};
+
+/// Rows and leaves that are read back or written at once, so that a checkpoint needs little beside what it saves: 15 MB of
+/// whole rows. A multiple of the nodes that [`place`] permutes among themselves.
+pub const BLOCK_ROWS: usize = 1 << 15;
 
 /// Counts that the device keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,11 +45,9 @@ pub struct ReplayCounters {
     pub order_overflows: u64,
 }
 
-/// Everything a replay memory is rebuilt from.
+/// Everything a replay memory is rebuilt from, but its rows ([`GpuPrioritizedReplay::rows`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuReplayState {
-    /// u32 `[len, stride]`, rows in slot order, laid out as in [`crate::ring`].
-    pub words: Vec<u32>,
     /// f32 `[len]`, priorities in slot order.
     pub priorities: Vec<f32>,
     /// The counts.
@@ -82,17 +86,31 @@ impl GpuPrioritizedReplay {
     /// Driver errors.
     pub fn priorities(&self, stream: &Stream) -> Result<Vec<f32>, GpuReplayError> {
         let len = self.counters(stream)?.len;
-        let leaves = stream.download(&self.tree.levels()[0])?;
-        Ok((0..len).map(|slot| f32::from_bits(leaves[place(slot)] as u32)).collect())
+        let leaves = &self.tree.levels()[0];
+        let mut priorities = Vec::with_capacity(len);
+        for first in (0..len).step_by(BLOCK_ROWS) {
+            let block = stream.download_range(leaves, first, BLOCK_ROWS.min(leaves.len() - first))?;
+            let slots = first..len.min(first + BLOCK_ROWS);
+            priorities.extend(slots.map(|slot| f32::from_bits(block[place(slot) - first] as u32)));
+        }
+        Ok(priorities)
     }
 
-    /// Reads everything back.
+    /// Reads stored rows back, u32 `[range, row_words]` in slot order, laid out as in [`crate::ring`].
+    ///
+    /// # Errors
+    /// [`foxhunt_cuda::CudaError::Length`] for rows beyond the capacity, and driver errors.
+    pub fn rows(&self, stream: &Stream, range: Range<usize>) -> Result<Vec<u32>, GpuReplayError> {
+        let stride = self.ring.stride;
+        Ok(stream.download_range(&self.ring.words, range.start * stride, range.len() * stride)?)
+    }
+
+    /// Reads everything but the rows back.
     ///
     /// # Errors
     /// Driver errors.
     pub fn save(&self, stream: &Stream) -> Result<GpuReplayState, GpuReplayError> {
         let counters = self.counters(stream)?;
-        let words = stream.download_range(&self.ring.words, 0, counters.len * self.ring.layout.stride())?;
         let order = match &self.ranks {
             Some(ranks) => Some(RankSamplerState {
                 order: if ranks.updates_since.is_some() { self.rank_order(stream)? } else { Vec::new() },
@@ -101,18 +119,23 @@ impl GpuPrioritizedReplay {
             }),
             None => None,
         };
-        Ok(GpuReplayState { words, priorities: self.priorities(stream)?, counters, order })
+        Ok(GpuReplayState { priorities: self.priorities(stream)?, counters, order })
     }
 
-    /// Becomes the memory that was saved, made from the same configuration. On a wrong argument nothing
+    /// Becomes the memory that was saved, made from the same configuration. `fill` writes the words of the rows it is asked
+    /// for, as [`GpuPrioritizedReplay::rows`] gave them; it is asked for each once, in order. On a wrong argument nothing
     /// changes.
     ///
     /// # Errors
     /// [`OpError::Length`], [`OpError::InvalidArgument`] for a priority or an order that is none, and driver errors.
-    pub fn restore(&mut self, stream: &Stream, state: &GpuReplayState) -> Result<(), GpuReplayError> {
+    pub fn restore(
+        &mut self,
+        stream: &Stream,
+        state: &GpuReplayState,
+        fill: &mut dyn FnMut(Range<usize>, &mut [u32]),
+    ) -> Result<(), GpuReplayError> {
         let (capacity, n) = (self.config.capacity, state.counters.len);
         check_len("priorities", state.priorities.len(), n)?;
-        check_len("words", state.words.len(), n * self.ring.layout.stride())?;
         check_len("rows", n, state.counters.inserted.min(capacity as u64) as usize)?;
         let range = 0.0..=PRIORITY_CAP;
         if let Some(p) =
@@ -124,13 +147,24 @@ impl GpuPrioritizedReplay {
         if let Some(order) = &state.order {
             RankSampler::check(order, n)?;
         }
-        let mut leaves = vec![0_u64; self.tree.levels()[0].len()];
-        for (slot, &p) in state.priorities.iter().enumerate() {
-            leaves[place(slot)] = u64::from((p + 0.0).to_bits());
+        let stride = self.ring.stride;
+        let leaves = self.tree.leaves_mut();
+        stream.fill_zero(leaves)?;
+        let (mut block, mut words) = (Vec::new(), Vec::new());
+        for first in (0..n).step_by(BLOCK_ROWS) {
+            let slots = first..n.min(first + BLOCK_ROWS);
+            block.clear();
+            block.resize(BLOCK_ROWS.min(leaves.len() - first), 0);
+            words.clear();
+            words.resize(slots.len() * stride, 0);
+            for slot in slots.clone() {
+                block[place(slot) - first] = u64::from((state.priorities[slot] + 0.0).to_bits());
+            }
+            fill(slots, &mut words);
+            stream.upload_at(leaves, first, &block)?;
+            stream.upload_at(&mut self.ring.words, first * stride, &words)?;
         }
-        stream.upload(self.tree.leaves_mut(), &leaves)?;
         self.kernels.rebuild(stream, &self.tree, false)?;
-        stream.upload(&mut self.ring.words, &state.words)?;
         let c = &state.counters;
         let mut control = Control::empty(c.beta);
         control.max_priority = c.max_priority.to_bits();

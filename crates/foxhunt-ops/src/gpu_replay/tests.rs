@@ -1,3 +1,4 @@
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::CudaError;
 use foxhunt_cuda::nvrtc::compile;
 
@@ -45,6 +46,8 @@ fn levels_cover_every_capacity() {
 fn bytes_are_planned() {
     let config = GpuReplayConfig::new(1 << 20, 51);
     assert_eq!(config.bytes(), (448 << 20) + 8 * ((1 << 20) + 16_384 + 256 + 3 * 256));
+    let compact = GpuReplayConfig { storage: ReplayStorage::Compact, ..config };
+    assert_eq!(config.bytes() - compact.bytes(), (448 - 32) << 20);
     let ranked = GpuReplayConfig { sampling: GpuSampling::RankBased { resort_every: 1 }, ..config };
     assert!(ranked.bytes() > config.bytes() + (40 << 20));
     assert!(GpuReplayConfig::new(1 << 31, 4096).bytes() > 1 << 45);
@@ -54,8 +57,8 @@ fn bytes_are_planned() {
 /// target and shape.
 #[test]
 fn kernels_compile() {
-    for (state_dim, capacity) in [(51, 1 << 20)] {
-        for program in programs(state_dim, capacity) {
+    for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
+        for program in programs(51, 1 << 20, storage) {
             for target in ["sm_75", "sm_100"] {
                 match compile(&program, target, None) {
                     Err(CudaError::NoCompiler { .. }) => {

@@ -138,6 +138,7 @@ impl NStep {
             reward: reward as f32,
             terminated,
             discount: discount as f32,
+            steps: len as u32,
         });
         self.state.heads[env_idx] = (self.state.heads[env_idx] + 1) % self.n as u32;
         self.state.lens[env_idx] -= 1;

@@ -65,6 +65,8 @@ pub struct Row<'a> {
     pub terminated: bool,
     /// gamma to the power of the window's length.
     pub discount: f32,
+    /// The window's length: steps from `state` to `next_state`.
+    pub steps: u32,
 }
 
 /// What a push did.

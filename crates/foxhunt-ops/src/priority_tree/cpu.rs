@@ -45,6 +45,25 @@ pub struct PriorityTreeState {
     pub capped: u64,
 }
 
+impl PriorityTreeState {
+    /// Refuses a state that no tree over `capacity` slots can be in.
+    ///
+    /// # Errors
+    /// [`OpError::Length`] for more rows than slots, [`OpError::InvalidArgument`] for a priority that is none.
+    pub fn check(&self, capacity: usize) -> Result<(), OpError> {
+        let n = self.priorities.len();
+        if n > capacity {
+            return Err(OpError::Length { what: "priorities", got: n, expected: capacity });
+        }
+        let range = 0.0..=PRIORITY_CAP;
+        if let Some(p) = self.priorities.iter().chain([&self.max_priority]).find(|p| !range.contains(*p)) {
+            let rule = "in [0, 32767.998]";
+            return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule });
+        }
+        Ok(())
+    }
+}
+
 impl PriorityTree {
     /// A tree over `capacity` unwritten slots.
     ///
@@ -231,18 +250,9 @@ impl PriorityTree {
     /// Whether [`PriorityTree::restore`] would take `state`.
     ///
     /// # Errors
-    /// [`OpError::Length`] for more rows than slots, [`OpError::InvalidArgument`] for a priority that is none.
+    /// As [`PriorityTreeState::check`].
     pub fn check(&self, state: &PriorityTreeState) -> Result<(), OpError> {
-        let n = state.priorities.len();
-        if n > self.capacity() {
-            return Err(OpError::Length { what: "priorities", got: n, expected: self.capacity() });
-        }
-        let range = 0.0..=PRIORITY_CAP;
-        if let Some(p) = state.priorities.iter().chain([&state.max_priority]).find(|p| !range.contains(*p)) {
-            let rule = "in [0, 32767.998]";
-            return Err(OpError::InvalidArgument { what: "priority", value: p.to_string(), rule });
-        }
-        Ok(())
+        state.check(self.capacity())
     }
 
     /// Becomes the tree that was saved. On an error nothing changes.

@@ -3,13 +3,16 @@
 
 use std::sync::Arc;
 
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::Program;
 use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, Kernel, Launch, Module, PHILOX_CUH, Stream};
 
 use super::device::{ChangeLog, Changes, Control, DeviceTree, SampleParams, Tree, UpdateParams, level_nodes};
 use super::{PriorityParams, stratum_width};
 use crate::power::POWER_CUH;
-use crate::ring::cuda::{Batch, DeviceBatch, DeviceRing, RING_CU, RING_CUH, Ring, Rows};
+use crate::ring::cuda::{
+    Batch, COMPACT_CUH, COMPLETE_CUH, DeviceBatch, DeviceRing, RING_CU, RING_CUH, Ring, Rows,
+};
 
 const PRIORITY_TREE_CU: &str = include_str!("priority_tree.cu");
 /// Text of `tree.cuh`.
@@ -24,7 +27,7 @@ const FEW_WORKERS: u32 = 32;
 const SPREAD_BYTES: u32 = 116 * 1024;
 
 /// Adds what every replay kernel includes: integers, Philox, powers, the shared structs, tree and rows.
-fn with_headers(program: Program, state_dim: usize, levels: usize) -> Program {
+fn with_headers(program: Program, state_dim: usize, levels: usize, storage: ReplayStorage) -> Program {
     let structs = [
         Control::cuda_source(),
         Tree::cuda_source(),
@@ -41,21 +44,24 @@ fn with_headers(program: Program, state_dim: usize, levels: usize) -> Program {
         .header("shared_structs.cuh", &format!("#pragma once\n{}", structs.concat()))
         .header("power.cuh", POWER_CUH)
         .header("tree.cuh", TREE_CUH)
+        .header("compact.cuh", COMPACT_CUH)
+        .header("complete.cuh", COMPLETE_CUH)
         .header("ring.cuh", RING_CUH)
+        .define("COMPACT", u32::from(storage == ReplayStorage::Compact))
         .define("STATE_DIM", state_dim)
         .define("LEVELS", levels)
 }
 
-/// The programs of the replay memory for a state dimension and capacity, in the order tree, ring, rank.
+/// The programs of the replay memory for a state dimension, capacity and form of rows, in the order tree, ring, rank.
 #[must_use]
-pub fn programs(state_dim: usize, capacity: usize) -> [Program; 3] {
+pub fn programs(state_dim: usize, capacity: usize, storage: ReplayStorage) -> [Program; 3] {
     let levels = level_nodes(capacity).len();
     [
         Program::new("priority_tree.cu", PRIORITY_TREE_CU),
         Program::new("ring.cu", RING_CU),
         Program::new("rank_sampler.cu", crate::rank_sampler::cuda::RANK_SAMPLER_CU),
     ]
-    .map(|program| with_headers(program, state_dim, levels))
+    .map(|program| with_headers(program, state_dim, levels, storage))
 }
 
 /// Handles of the tree's kernels.
@@ -70,6 +76,7 @@ pub struct TreeKernels {
     rebuild_level: Kernel,
     check_level: Kernel,
     retag_leaves: Kernel,
+    restart_epoch: Kernel,
     plain_prefix: Kernel,
     plain_draw: Kernel,
     spread_bytes: u32,
@@ -120,6 +127,7 @@ impl TreeKernels {
             rebuild_level: module.kernel("rebuild_level")?,
             check_level: module.kernel("check_level")?,
             retag_leaves: module.kernel("retag_leaves")?,
+            restart_epoch: module.kernel("restart_epoch")?,
             plain_prefix: module.kernel("plain_prefix")?,
             plain_draw: module.kernel("plain_draw")?,
             spread_bytes: 0,
@@ -195,9 +203,9 @@ impl TreeKernels {
             Some(Orders(a, b)) => launch.buffer(a).buffer(b),
             None => launch,
         };
-        let launch = out.keep(tree.keep(launch)).keep(&ring.words);
+        let launch = ring.keep(out.keep(tree.keep(launch)));
         // SAFETY: sample_proportional(Tree, Ring, Batch, SampleParams, Control*), sample_rank with two orders more. Slots
-        // are clamped to the tree's capacity, which ring and orders share; rows of `out` are tested against `batch`,
+        // are clamped to the tree's capacity, which ring and orders share, bars of compact rows to the market's last; rows of `out` are tested against `batch`,
         // its length; with `exchange` no more blocks run than multiprocessors, so all are resident. All is kept.
         unsafe { launch.launch(stream)? };
         if exchange {
@@ -222,19 +230,19 @@ impl TreeKernels {
         out: &DeviceBatch,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        const ROWS_A_BLOCK: u32 = 8;
+        // A warp a row, or four compact ones.
+        let rows_a_block: u32 = if ring.is_compact() { 32 } else { 8 };
         let batch = out.len() as u32;
         let params = draw.for_batch(batch.max(1), 0, false);
-        let launch = Launch::new(&self.sample_uniform, batch.div_ceil(ROWS_A_BLOCK), 32 * ROWS_A_BLOCK)
+        let launch = Launch::new(&self.sample_uniform, batch.div_ceil(rows_a_block), 256)
             .programmatic(programmatic)
             .value(ring.view())
             .value(out.view())
             .value(params)
-            .buffer(control)
-            .keep(&ring.words);
+            .buffer(control);
         // SAFETY: sample_uniform(Ring, Batch, SampleParams, Control*). Slots are below the rows stored; rows of `out` are
         // tested against `batch`, its length. All is kept.
-        unsafe { out.keep(launch).launch(stream)? };
+        unsafe { ring.keep(out.keep(launch)).launch(stream)? };
         let launch =
             Launch::new(&self.advance_sample, 1, 1).programmatic(programmatic).value(params).buffer(control);
         // SAFETY: advance_sample(SampleParams, Control*). All is kept.
@@ -324,7 +332,7 @@ impl TreeKernels {
         Ok(stream.download(&wrong)?[0])
     }
 
-    /// Starts the epochs again. The order, where there is one, must have been made new just before.
+    /// Starts the epochs again. What changed since the order was made, where there is one, stays known as changed.
     pub(crate) fn retag(
         &self,
         stream: &Stream,
@@ -337,7 +345,10 @@ impl TreeKernels {
             .buffer(control)
             .value(leaves);
         // SAFETY: retag_leaves(Tree, Control*, u32); `leaves` is the length of level 0. All is kept.
-        unsafe { tree.keep(launch).launch(stream) }
+        unsafe { tree.keep(launch).launch(stream)? };
+        let launch = Launch::new(&self.restart_epoch, 1, 1).buffer(control);
+        // SAFETY: restart_epoch(Control*). All is kept.
+        unsafe { launch.launch(stream) }
     }
 
     /// Second opinion: the slots of sample number `step`, by prefix sum and binary search.

@@ -2,10 +2,12 @@
 //
 // sample_proportional, sample_rank   in: tree, ring, control; out: the batch fields, step + 1, beta of the next step.
 //   Launch: `workers` blocks of 64 .. 512 threads (four samples a warp), one more that collects when workers > 32.
-//   With `exchange` all blocks must be resident. Bytes: per sample about 64 * 8 a level and the row twice.
+//   With `exchange` all blocks must be resident. Bytes: per sample about 64 * 8 a level and the row twice; with COMPACT
+//   the row (32), the features of both its bars (384), and what is written (424).
 // sample_uniform, advance_sample     the same for rows drawn alike: a warp a row, then one thread for step and beta.
 // finish_weights                     in: raw masses in `weights`; out: weights, step + 1. Only without `exchange`.
 // update_priorities                  in: slots, TD errors, generations, gate; out: leaves, sums, maximum, counters.
+// retag_leaves, restart_epoch        once in 2^31 epochs.
 // rebuild_level, check_level         sums from their children; count of wrong sums.
 // plain_prefix, plain_draw           the readable second opinion: prefix sum and binary search.
 //
@@ -17,6 +19,9 @@
 #include "power.cuh"
 #include "tree.cuh"
 #include "ring.cuh"
+#if COMPACT
+#include "complete.cuh"
+#endif
 
 #define PURPOSE_REPLAY 4u
 #define PRIORITY_CAP 32767.998f
@@ -104,6 +109,9 @@ __device__ __forceinline__ void sample_rows(const Tree& tree, const Ring& ring, 
   float w = live ? __ull2float_rn(leaf) : F32_INFINITY;
   if (sub == 0) masses[warp * 4 + group] = w;
   // The rows are on their way while the blocks agree on the smallest mass.
+#if COMPACT
+  u32 own_word = __ldg(ring.words + row_offset(slot) + sub);
+#else
   u32 v[4][4];
   const u32* rows[4];
 #pragma unroll
@@ -113,6 +121,7 @@ __device__ __forceinline__ void sample_rows(const Tree& tree, const Ring& ring, 
     for (u32 j = 0; j < 4; j++)
       if (j * 32 + lane < ROW_USED) v[k][j] = __ldg(rows[k] + j * 32 + lane);
   }
+#endif
   __syncthreads();
   if (warp == 0) {
     u32 mine = lane < warps * 4 ? __float_as_uint(masses[lane]) : 0x7f800000u;
@@ -130,6 +139,9 @@ __device__ __forceinline__ void sample_rows(const Tree& tree, const Ring& ring, 
   bool weigh = threadIdx.x < warps * 4 && own < s.batch;
   float own_mass = weigh ? masses[threadIdx.x] : 1.f;
   double log2_mass = threadIdx.x < warps * 4 ? log2_portable((double)own_mass) : 0.0;
+#if COMPACT
+  complete_rows(ring, out, own_word, first, s.batch);
+#else
 #pragma unroll
   for (u32 j = 0; j < ROW_CHUNKS; j++) {
     u32 word = j * 32 + lane, stride;
@@ -141,6 +153,7 @@ __device__ __forceinline__ void sample_rows(const Tree& tree, const Ring& ring, 
       if (first + k < s.batch) p[(u64)k * stride] = value;
     }
   }
+#endif
   if (sub == 0 && live) {
     out.indices[b] = slot;
     out.generations[b] = turns - (turns > 0 && slot >= cursor);
@@ -176,24 +189,29 @@ extern "C" __global__ void __launch_bounds__(512)
   sample_rows<true>(rank_tree, ring, out, s, c, order_a, order_b);
 }
 
-// Every row alike, weights 1. Twin: uniform_slot in foxhunt-ops/src/ring/mod.rs.
+// Every row alike, weights 1: a warp a row, or four compact ones. Twin: uniform_slot in foxhunt-ops/src/ring/mod.rs.
 extern "C" __global__ void __launch_bounds__(256) sample_uniform(Ring ring, Batch out, SampleParams s, const Control* c) {
-  u32 lane = threadIdx.x & 31, b = blockIdx.x * 8 + (threadIdx.x >> 5);
+  constexpr u32 A_WARP = COMPACT ? 4 : 1, LANES = 32 / A_WARP;
+  u32 lane = threadIdx.x & 31, sub = lane % LANES, first = (blockIdx.x * 8 + (threadIdx.x >> 5)) * A_WARP, b = first + lane / LANES;
   dependency_wait();
   dependents_may_start();
-  if (b >= s.batch) return;
+  if (first >= s.batch) return;
   u32 len = c->len, slot = ALL_LANES;
   u64 turns = c->turns;
   if (len) {
     slot = (u32)__umul64hi(philox_u64(s.seed, PURPOSE_REPLAY, b, c->step), (u64)len);
+#if COMPACT
+    complete_rows(ring, out, __ldg(ring.words + row_offset(slot) + sub), first, s.batch);
+#else
     const u32* row = ring.words + row_offset(slot);
 #pragma unroll
     for (u32 j = 0; j < ROW_CHUNKS; j++) {
       u32 word = j * 32 + lane, stride;
       if (word < ROW_USED) *field_word(out, word, b, &stride) = __ldg(row + word);
     }
+#endif
   }
-  if (lane == 0) {
+  if (sub == 0 && b < s.batch) {
     out.indices[b] = slot;
     out.weights[b] = len ? 1.f : 0.f;
     out.generations[b] = len ? turns - (turns > 0 && slot >= c->cursor) : 0;
@@ -288,14 +306,18 @@ extern "C" __global__ void check_level(Tree tree, u32 level, u32 nodes, u64* wro
   if (sum != tree.levels[level + 1][place(i)]) atomicAdd(wrong, 1ull);
 }
 
-// Starts the epochs again after 2^31 updates: priorities stay, tags become 1. The order must have been made new.
-extern "C" __global__ void retag_leaves(Tree tree, Control* c, u32 leaves) {
+// Starts the epochs again after 2^31 of them: priorities stay, and what changed since the order was made stays told from what
+// did not. Then restart_epoch, one thread.
+extern "C" __global__ void retag_leaves(Tree tree, const Control* c, u32 leaves) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < leaves) tree.levels[0][i] = 1ull << 32 | (u32)tree.levels[0][i];
-  if (i == 0) {
-    c->sorted_epoch = 2;
-    c->epoch = 3;
-  }
+  if (i >= leaves) return;
+  u64 leaf = tree.levels[0][i];
+  tree.levels[0][i] = (leaf >> 32 < c->sorted_epoch ? 1ull : 2ull) << 32 | (u32)leaf;
+}
+
+extern "C" __global__ void restart_epoch(Control* c) {
+  c->sorted_epoch = 2;
+  c->epoch = 3;
 }
 
 // Second opinion. prefix[i] = mass of slots 0 .. i, one block, in slot order.

@@ -3,16 +3,26 @@
 //! Kernel: `ring.cu`. Row layout: [`RowLayout`], which `ring.cuh` repeats for a fixed state dimension.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
+use std::sync::Arc;
+
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::bytemuck::Pod;
 use foxhunt_cuda::{CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
+use foxhunt_market::STATE_DIM;
 
 use super::RowLayout;
+use super::compact::{COMPACT_WORDS, CompactRow, discounts};
+use crate::env_step::cuda::DeviceMarket;
 use crate::priority_tree::device::{ChangeLog, Changes, Control, DeviceTree};
 
 /// Text of `ring.cu`.
 pub(crate) const RING_CU: &str = include_str!("ring.cu");
 /// Text of `ring.cuh`.
 pub(crate) const RING_CUH: &str = include_str!("ring.cuh");
+/// Text of `compact.cuh`.
+pub(crate) const COMPACT_CUH: &str = include_str!("compact.cuh");
+/// Text of `complete.cuh`.
+pub(crate) const COMPLETE_CUH: &str = include_str!("complete.cuh");
 
 /// Most blocks of an insert: they meet at a counter, so all must be resident.
 const MAX_BLOCKS: u32 = 128;
@@ -26,14 +36,18 @@ const THREADS: [u32; 2] = [288, 640];
 const FEW_ROWS: u32 = 32;
 
 shared_struct! {
-    /// The store, as kernels take it.
+    /// The store, as kernels take it. All but `words` is for compact rows.
     pub(crate) struct Ring {
         words: DevicePtr<u32>,
+        features: DevicePtr<f32>,
+        discounts: DevicePtr<f32>,
+        last_bar: u32,
+        pad: u32,
     }
 }
 
 shared_struct! {
-    /// Fields of rows to insert, as kernels take them.
+    /// Fields of rows to insert, as kernels take them. Compact rows stand whole at `states`; the other fields are null.
     pub(crate) struct Rows {
         states: DevicePtr<f32>,
         next_states: DevicePtr<f32>,
@@ -257,26 +271,201 @@ impl DeviceBatch {
     }
 }
 
+/// Compact rows to insert, in device memory.
+#[derive(Debug)]
+pub struct DeviceCompactRows {
+    /// u32 `[n, 8]`; see [`super::compact`].
+    pub words: DeviceBuffer<u32>,
+}
+
+impl DeviceCompactRows {
+    /// Zeroed room for `n` rows.
+    ///
+    /// # Errors
+    /// Those of [`Stream::zeros`].
+    pub fn zeros(stream: &Stream, n: usize) -> Result<Self, CudaError> {
+        Ok(Self { words: stream.zeros("compact rows", [n, COMPACT_WORDS])? })
+    }
+
+    /// Device bytes of `n` rows.
+    #[must_use]
+    pub fn bytes_for(n: usize) -> u64 {
+        n as u64 * size_of::<CompactRow>() as u64
+    }
+
+    /// Copies rows from host memory to the first places.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when they do not fit, and those of [`Stream::upload`].
+    pub fn upload(&mut self, stream: &Stream, rows: &[CompactRow]) -> Result<(), CudaError> {
+        stream.upload(&mut self.words, rows.as_flattened())
+    }
+
+    /// A copy of the first `n` rows in host memory. Waits.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when there are fewer, and those of [`Stream::download_range`].
+    pub fn download(&self, stream: &Stream, n: usize) -> Result<Vec<CompactRow>, CudaError> {
+        let words = stream.download_range(&self.words, 0, n.saturating_mul(COMPACT_WORDS))?;
+        Ok(words.as_chunks().0.to_vec())
+    }
+
+    /// Addresses from row `first` on.
+    pub(crate) fn view(&self, first: usize) -> Rows {
+        let address = self.words.ptr().offset(first * COMPACT_WORDS).address;
+        let mut rows = Rows::NULL;
+        rows.states.address = address;
+        rows
+    }
+}
+
+/// Room for rows of either form.
+#[derive(Debug)]
+pub(crate) enum RowsRoom {
+    Whole(Box<DeviceRows>),
+    Compact(DeviceCompactRows),
+}
+
+impl RowsRoom {
+    /// Zeroed room for `n` rows of environments.
+    pub(crate) fn zeros(stream: &Stream, n: usize, storage: ReplayStorage) -> Result<Self, CudaError> {
+        Ok(match storage {
+            ReplayStorage::Rows => Self::Whole(Box::new(DeviceRows::zeros(stream, n, STATE_DIM)?)),
+            ReplayStorage::Compact => Self::Compact(DeviceCompactRows::zeros(stream, n)?),
+        })
+    }
+
+    pub(crate) fn incoming(&self) -> Incoming<'_> {
+        match self {
+            Self::Whole(rows) => Incoming::Whole(rows),
+            Self::Compact(rows) => Incoming::Compact(rows),
+        }
+    }
+}
+
+/// Rows of either form on their way into a ring.
+#[derive(Clone, Copy)]
+pub(crate) enum Incoming<'a> {
+    Whole(&'a DeviceRows),
+    Compact(&'a DeviceCompactRows),
+}
+
+impl Incoming<'_> {
+    fn holds(self, n: usize, state_dim: usize) -> Result<(), CudaError> {
+        match self {
+            Self::Whole(rows) => rows.holds(n, state_dim),
+            Self::Compact(rows) => rows.words.holds(n.saturating_mul(COMPACT_WORDS)),
+        }
+    }
+
+    /// Addresses from row `first` on.
+    pub(crate) fn view(self, first: usize, state_dim: usize) -> Rows {
+        match self {
+            Self::Whole(rows) => rows.view(first, state_dim),
+            Self::Compact(rows) => rows.view(first),
+        }
+    }
+
+    /// Adds every field to what a launch keeps alive.
+    pub(crate) fn keep<'k>(self, launch: Launch<'k>) -> Launch<'k> {
+        match self {
+            Self::Whole(rows) => launch
+                .keep(&rows.states)
+                .keep(&rows.next_states)
+                .keep(&rows.actions)
+                .keep(&rows.rewards)
+                .keep(&rows.terminated)
+                .keep(&rows.discounts),
+            Self::Compact(rows) => launch.keep(&rows.words),
+        }
+    }
+}
+
+/// Where compact rows on a device find the rest of a state.
+#[derive(Debug)]
+pub struct DeviceSource {
+    market: Arc<DeviceMarket>,
+    /// f32 `[256]`: gamma^k at k - 1.
+    discounts: DeviceBuffer<f32>,
+}
+
+impl DeviceSource {
+    /// The source of states that environments of `market` show, under a discount of `gamma` a step.
+    ///
+    /// # Errors
+    /// Those of [`Stream::upload_new`].
+    pub fn new(stream: &Stream, market: Arc<DeviceMarket>, gamma: f64) -> Result<Self, CudaError> {
+        Ok(Self { market, discounts: stream.upload_new("discounts of windows", &discounts(gamma))? })
+    }
+}
+
 /// The store of a ring in device memory: u32 words [capacity, stride].
 #[derive(Debug)]
 pub struct DeviceRing {
     pub(crate) words: DeviceBuffer<u32>,
     pub(crate) layout: RowLayout,
+    /// Words of a row.
+    pub(crate) stride: usize,
+    source: Option<DeviceSource>,
 }
 
 impl DeviceRing {
-    /// A store of zeros.
+    /// A store of zeros: whole rows, or with a `source` compact ones.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`] with the bytes.
-    pub fn zeros(stream: &Stream, capacity: usize, state_dim: usize) -> Result<Self, CudaError> {
+    pub fn zeros(
+        stream: &Stream,
+        capacity: usize,
+        state_dim: usize,
+        source: Option<DeviceSource>,
+    ) -> Result<Self, CudaError> {
         let layout = RowLayout { state_dim };
-        Ok(Self { words: stream.zeros("replay rows", [capacity, layout.stride()])?, layout })
+        let stride = if source.is_some() { COMPACT_WORDS } else { layout.stride() };
+        Ok(Self { words: stream.zeros("replay rows", [capacity, stride])?, layout, stride, source })
+    }
+
+    pub(crate) fn is_compact(&self) -> bool {
+        self.source.is_some()
     }
 
     pub(crate) fn view(&self) -> Ring {
-        Ring { words: self.words.ptr() }
+        let words = self.words.ptr();
+        let Some(DeviceSource { market, discounts }) = &self.source else {
+            return Ring { words, ..Ring::NULL };
+        };
+        let last_bar = market.len().saturating_sub(1) as u32;
+        Ring { words, features: market.features(), discounts: discounts.ptr(), last_bar, pad: 0 }
     }
+
+    pub(crate) fn keep<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        let launch = launch.keep(&self.words);
+        match &self.source {
+            Some(source) => source.market.keep(launch).keep(&source.discounts),
+            None => launch,
+        }
+    }
+}
+
+impl Ring {
+    const NULL: Self = Self {
+        words: DevicePtr::NULL,
+        features: DevicePtr::NULL,
+        discounts: DevicePtr::NULL,
+        last_bar: 0,
+        pad: 0,
+    };
+}
+
+impl Rows {
+    const NULL: Self = Self {
+        states: DevicePtr::NULL,
+        next_states: DevicePtr::NULL,
+        actions: DevicePtr::NULL,
+        rewards: DevicePtr::NULL,
+        terminated: DevicePtr::NULL,
+        discounts: DevicePtr::NULL,
+    };
 }
 
 /// Inserts the first `n` of `rows`, or with `counted` as many of them as that word says. Slices too large for one launch follow one another, which gives the same rows in
@@ -289,7 +478,7 @@ pub(crate) fn insert(
     ring: &DeviceRing,
     control: &DeviceBuffer<Control>,
     changes: &ChangeLog,
-    rows: &DeviceRows,
+    rows: Incoming<'_>,
     n: usize,
     counted: Option<&DeviceBuffer<u32>>,
     programmatic: bool,
@@ -318,24 +507,15 @@ pub(crate) fn insert(
             None => launch.value(0_u64),
         };
         let launch = launch.value(first as u32);
-        let launch = keep_all(tree.keep(launch), rows).keep(&ring.words);
+        let launch = rows.keep(ring.keep(tree.keep(launch)));
         // SAFETY: insert_rows(Tree, Ring, Rows, Control*, u32, u32, Changes, u32*, u32). The rows hold `first + count`
         // rows (checked above) and the word only lowers that; slots are taken modulo the capacity of tree and ring, which their owner made alike; a block takes at
-        // most 1024 rows, and at most as many blocks as multiprocessors run, so all are resident. Everything is kept.
+        // most 1024 rows, and at most as many blocks as multiprocessors run, so all are resident. The kernel was compiled for
+        // rows of the form that ring and rows have (checked by their owner). Everything is kept.
         unsafe { changes.keep(launch).launch(stream)? };
         first += count as usize;
     }
     Ok(())
-}
-
-pub(crate) fn keep_all<'k>(launch: Launch<'k>, rows: &DeviceRows) -> Launch<'k> {
-    launch
-        .keep(&rows.states)
-        .keep(&rows.next_states)
-        .keep(&rows.actions)
-        .keep(&rows.rewards)
-        .keep(&rows.terminated)
-        .keep(&rows.discounts)
 }
 
 /// `Changes` is part of the signature above.

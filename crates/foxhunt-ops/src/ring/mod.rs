@@ -1,9 +1,10 @@
-//! The replay ring: transitions stored whole, one contiguous block a row.
+//! The replay ring: transitions stored whole, one contiguous block a row, or compact ([`compact`], 32 bytes).
 //!
 //! **Row.** `2 * state_dim + 4` words of 32 bits, padded to a multiple of 16 words (64 bytes), in this order:
 //! state f32 `[S]`, next_state f32 `[S]`, action u32 (its bits), reward f32, terminated f32 (0 or 1), discount f32
 //! (gamma^n_eff), zeros. State dimension 51 gives 106 words in a block of 112 (448 bytes). A row carries its own
-//! next state and its own discount, so nothing is ever read across the write head (cases A37, B03).
+//! next state and its own discount, so nothing is ever read across the write head (cases A37, B03). A compact row has the
+//! same meaning: what it looks up never changes, and whatever is drawn from it has the same bits.
 //!
 //! **Place.** The ring counts `inserted`, the rows ever stored (u64); everything else follows from it:
 //! `cursor = inserted mod capacity` is the next slot written, `len = min(inserted, capacity)`, and the
@@ -23,6 +24,7 @@
 //!
 //! This module keeps no priorities.
 
+pub mod compact;
 mod cpu;
 pub mod cuda;
 mod row_buffer;
@@ -30,8 +32,9 @@ mod row_buffer;
 #[cfg(test)]
 mod tests;
 
-pub use cpu::Ring;
+pub use compact::{COMPACT_WORDS, CompactRow, StateSource, Transition};
 pub(crate) use cpu::check_capacity;
+pub use cpu::{Ring, check_compact, check_whole};
 pub use row_buffer::RowBuffer;
 
 use crate::error::{OpError, check_len};
@@ -70,6 +73,36 @@ impl RowLayout {
     #[must_use]
     pub const fn stride(self) -> usize {
         self.used().next_multiple_of(LINE_WORDS)
+    }
+
+    /// Writes row `i` of `rows` to the [`RowLayout::used`] first words of `row`.
+    ///
+    /// # Panics
+    /// When `row` is shorter, or `i` is not among the rows.
+    pub fn pack(self, rows: &Rows<'_>, i: usize, row: &mut [u32]) {
+        let s = self.state_dim;
+        row[..s].copy_from_slice(bytemuck::cast_slice(&rows.states[i * s..(i + 1) * s]));
+        row[s..2 * s].copy_from_slice(bytemuck::cast_slice(&rows.next_states[i * s..(i + 1) * s]));
+        row[2 * s] = rows.actions[i];
+        for (word, field) in row[2 * s + 1..].iter_mut().zip([rows.rewards, rows.terminated, rows.discounts])
+        {
+            *word = field[i].to_bits();
+        }
+    }
+
+    /// Writes to row `i` of `rows` what [`RowLayout::pack`] packed.
+    ///
+    /// # Panics
+    /// When `row` is shorter than [`RowLayout::used`], or `rows` has no row `i`.
+    pub fn unpack(self, row: &[u32], i: usize, rows: &mut BatchBuffers) {
+        let s = self.state_dim;
+        let floats: &[f32] = bytemuck::cast_slice(row);
+        rows.states[i * s..(i + 1) * s].copy_from_slice(&floats[..s]);
+        rows.next_states[i * s..(i + 1) * s].copy_from_slice(&floats[s..2 * s]);
+        rows.actions[i] = row[2 * s];
+        rows.rewards[i] = floats[2 * s + 1];
+        rows.terminated[i] = floats[2 * s + 2];
+        rows.discounts[i] = floats[2 * s + 3];
     }
 
     /// Bytes of a ring of `capacity` rows; `u64::MAX` when the number does not fit.

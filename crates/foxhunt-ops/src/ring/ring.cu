@@ -44,8 +44,8 @@ __device__ __forceinline__ u32 refusal(const Rows& rows, u32 r, const u32 v[HELD
     if (word < ROW_USED) {
       u32 value = j < HELD ? v[j < HELD ? j : 0] : *field_word(rows, word, r, &stride);
       bool bad = !is_finite(__uint_as_float(value));
-      bad_state |= bad && word < 2 * STATE_DIM;
-      bad_reward |= bad && word > 2 * STATE_DIM;  // the word between is the action
+      bad_state |= bad && is_state_word(word);
+      bad_reward |= bad && is_reward_word(word);
     }
   }
   return __any_sync(ALL_LANES, bad_reward) ? 1 : __any_sync(ALL_LANES, bad_state) ? 2 : 0;

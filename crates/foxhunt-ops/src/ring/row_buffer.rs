@@ -12,6 +12,7 @@ pub struct RowBuffer {
     rewards: Vec<f32>,
     terminated: Vec<f32>,
     discounts: Vec<f32>,
+    steps: Vec<u32>,
 }
 
 impl RowBuffer {
@@ -23,6 +24,25 @@ impl RowBuffer {
         self.rewards.clear();
         self.terminated.clear();
         self.discounts.clear();
+        self.steps.clear();
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.actions.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.actions.is_empty()
+    }
+
+    /// u32 `[n]`: the length of each row's window.
+    #[must_use]
+    pub fn steps(&self) -> &[u32] {
+        &self.steps
     }
 
     /// Adds a row behind the others.
@@ -33,6 +53,7 @@ impl RowBuffer {
         self.rewards.push(row.reward);
         self.terminated.push(f32::from(u8::from(row.terminated)));
         self.discounts.push(row.discount);
+        self.steps.push(row.steps);
     }
 
     /// The rows, to be inserted.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use foxhunt_core::record::FaultKind;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_core::{Head, LinearSchedule, Settings};
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{DeviceBuffer, DriverCalls, Stream, driver_calls};
@@ -55,7 +56,7 @@ pub(crate) fn market(n_bars: usize) -> Market {
 }
 
 /// Short episodes, high leverage and all costs.
-fn config(market: &Market, head: Head, n_step: usize, n_envs: usize) -> CollectConfig {
+pub(crate) fn config(market: &Market, head: Head, n_step: usize, n_envs: usize) -> CollectConfig {
     let mut settings = Settings::default();
     settings.run.seed = 0x5eed_0000_1234;
     settings.env.n_envs = n_envs;
@@ -63,6 +64,7 @@ fn config(market: &Market, head: Head, n_step: usize, n_envs: usize) -> CollectC
     settings.env.max_leverage = 12.0;
     settings.learner.n_step = n_step;
     settings.network.head = head;
+    settings.replay.storage = ReplayStorage::Rows;
     settings.execution.limit_to_volume = true;
     settings.execution.impact_bps = 3.0;
     settings.execution.taker_fee_bps = 2.5;
@@ -79,7 +81,7 @@ fn hash(x: u64) -> u64 {
 }
 
 /// Q-values with ties; about one in 300 is not a number or infinite, and some whole rows are NaN.
-fn q_values(step: u64, n_envs: usize, width: usize) -> Vec<f32> {
+pub(crate) fn q_values(step: u64, n_envs: usize, width: usize) -> Vec<f32> {
     (0..(n_envs * width) as u64)
         .map(|i| {
             let h = hash(step << 32 | i);
@@ -168,7 +170,7 @@ fn parity(gpu: &Gpu) {
                 let mut two = Two::new(gpu, &market, config(&market, head, n_step, n_envs));
                 let mut pair = Pair::new(gpu, replay_config(5000, STATE_DIM));
                 for step in 0..steps {
-                    let (stream, most) = (two.stream, two.gpu.max_rows());
+                    let stream = two.stream;
                     let rows = two.step();
                     let report = pair.ring.insert(&rows).unwrap();
                     pair.tree.insert(report.first_slot, report.written);
@@ -177,7 +179,7 @@ fn parity(gpu: &Gpu) {
                         let host = (rows.rewards.to_vec(), rows.discounts.to_vec(), rows.terminated.to_vec());
                         assert_eq!(stream.download(two.gpu.row_count()).unwrap(), [n as u32]);
                         let at = format!("{head:?} n {n_step} envs {n_envs} step {step}");
-                        let device = two.gpu.rows();
+                        let device = two.gpu.rows().unwrap();
                         let field = |buffer: &DeviceBuffer<f32>| stream.download_range(buffer, 0, n).unwrap();
                         assert_eq!(field(&device.rewards), host.0, "rewards, {at}");
                         assert_eq!(field(&device.discounts), host.1, "discounts, {at}");
@@ -185,7 +187,7 @@ fn parity(gpu: &Gpu) {
                         two.same_states();
                         two.same_everything(&at);
                     }
-                    pair.gpu.insert_counted(stream, two.gpu.rows(), two.gpu.row_count(), most).unwrap();
+                    two.gpu.insert_into(stream, &mut pair.gpu).unwrap();
                 }
                 pair.same_state();
                 let (device, _) = pair.sample(64);
@@ -228,7 +230,7 @@ fn many(gpu: &Gpu) {
                 let n = rows.len();
                 let (next, rewards) = (rows.next_states.to_vec(), rows.rewards.to_vec());
                 assert_eq!(two.stream.download(two.gpu.row_count()).unwrap(), [n as u32]);
-                let device = two.gpu.rows();
+                let device = two.gpu.rows().unwrap();
                 let got = two.stream.download_range(&device.rewards, 0, n).unwrap();
                 assert!(got == rewards, "rewards at step {step} of {n_envs} environments, n {n_step}");
                 let got = two.stream.download_range(&device.next_states, 0, n * STATE_DIM).unwrap();
@@ -260,7 +262,8 @@ fn faults(gpu: &Gpu) {
                 let (n, states) = (rows.len(), rows.states.to_vec());
                 assert!(states.iter().chain(rows.rewards).all(|v| v.is_finite()));
                 assert_eq!(two.stream.download(two.gpu.row_count()).unwrap(), [n as u32], "step {step}");
-                let got = two.stream.download_range(&two.gpu.rows().states, 0, n * STATE_DIM).unwrap();
+                let got =
+                    two.stream.download_range(&two.gpu.rows().unwrap().states, 0, n * STATE_DIM).unwrap();
                 assert!(got == states, "states at step {step}");
                 two.same_states();
                 two.same_everything(&format!("n {n_step}, {n_envs} environments, step {step}"));
@@ -336,7 +339,7 @@ fn graph(gpu: &Gpu) {
         let mut work = |s: &Stream| -> Result<(), GpuReplayError> {
             for _ in 0..2 {
                 collector.step(s, q)?;
-                replay.insert_counted(s, collector.rows(), collector.row_count(), collector.max_rows())?;
+                collector.insert_into(s, replay)?;
             }
             Ok(())
         };

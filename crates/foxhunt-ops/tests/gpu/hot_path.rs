@@ -1,7 +1,9 @@
 //! The captured loop: no waits, copies or allocations, state that advances, snapshots that continue.
 
-use foxhunt_cuda::{DriverCalls, driver_calls};
-use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig, GpuReplayError, GpuSampling};
+use foxhunt_cuda::{DriverCalls, Stream, driver_calls};
+use foxhunt_ops::gpu_replay::{
+    GpuPrioritizedReplay, GpuReplayConfig, GpuReplayError, GpuReplayState, GpuSampling,
+};
 use foxhunt_ops::priority_tree::cuda::DeviceUpdate;
 use foxhunt_ops::ring::cuda::{DeviceBatch, DeviceRows};
 
@@ -90,7 +92,7 @@ fn graph_equals_eager(gpu: &Gpu) {
         } else {
             (0..30).for_each(|_| work.step(s).unwrap());
         }
-        (work.out.download(s).unwrap(), work.replay.save(s).unwrap())
+        (work.out.download(s).unwrap(), whole_state(s, &work.replay))
     };
     assert!(run(true) == run(false));
 }
@@ -107,13 +109,17 @@ fn save_continue(gpu: &Gpu) {
             let config = GpuReplayConfig { sampling, ..config(capacity, 9) };
             let mut whole = Loop::new(gpu, config);
             (0..15).for_each(|_| whole.step(s).unwrap());
-            let saved = whole.replay.save(s).unwrap();
+            let (saved, words) = whole_state(s, &whole.replay);
             let mut other = Loop::new(gpu, config);
             (0..3).for_each(|_| other.step(s).unwrap());
-            other.replay.restore(s, &saved).unwrap();
-            let again = other.replay.save(s).unwrap();
+            let stride = config.row_words();
+            let mut fill = |rows: std::ops::Range<usize>, out: &mut [u32]| {
+                out.copy_from_slice(&words[rows.start * stride..rows.end * stride]);
+            };
+            other.replay.restore(s, &saved, &mut fill).unwrap();
+            let (again, words_again) = whole_state(s, &other.replay);
             assert!(
-                again.words == saved.words
+                words_again == words
                     && again.priorities == saved.priorities
                     && again.counters == saved.counters
                     && again.order == saved.order
@@ -128,9 +134,16 @@ fn save_continue(gpu: &Gpu) {
             }
             let mut torn = saved.clone();
             torn.priorities.pop();
-            assert!(other.replay.restore(s, &torn).is_err());
+            assert!(other.replay.restore(s, &torn, &mut fill).is_err());
         }
     }
+}
+
+/// Everything that a memory holds.
+fn whole_state(s: &Stream, replay: &GpuPrioritizedReplay) -> (GpuReplayState, Vec<u32>) {
+    let state = replay.save(s).unwrap();
+    let words = replay.rows(s, 0..state.counters.len).unwrap();
+    (state, words)
 }
 
 /// A capacity that no device holds is an error that names the bytes asked and free, and takes nothing.

@@ -8,6 +8,7 @@
 mod actions;
 mod bits;
 mod collect;
+mod compact;
 mod guard;
 mod hot_path;
 mod laws;
@@ -44,6 +45,7 @@ fn tests() -> Vec<Test> {
     all.extend(hot_path::TESTS);
     all.extend(actions::TESTS);
     all.extend(collect::TESTS);
+    all.extend(compact::TESTS);
     all.extend(guard::TESTS);
     all.extend(learner::TESTS);
     all

@@ -7,9 +7,10 @@ use foxhunt_ops::ring::cuda::DeviceBatch;
 use crate::twin::{Pair, config, rows, slots, td_errors};
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 3] = [
+pub(crate) const TESTS: [Test; 4] = [
     ("rank_order_and_draws_equal_a_sort", orders),
     ("rank_ties_and_zero_priorities", ties),
+    ("rank_cycle_does_not_hear_of_epochs_starting_again", epochs),
     ("rank_captured_repair_equals_sort_and_counts_overflow", captured),
 ];
 
@@ -48,6 +49,32 @@ fn orders(gpu: &Gpu) {
             pair.same_state();
         }
         println!("       capacity {capacity}: equal");
+    }
+}
+
+/// Epochs that start again in the middle of a cycle of orderings, every few updates and inserts, change no draw, no order and
+/// no sum: the twin knows nothing of epochs. What had changed since the order is still repaired.
+fn epochs(gpu: &Gpu) {
+    for (limit, resort_every) in [(1, 4), (2, 7), (3, 1), (5, 3)] {
+        let mut pair = Pair::new(gpu, ranked(2000, resort_every));
+        pair.gpu.set_epoch_limit(limit);
+        pair.insert(&rows(1200, 2, 1, 0));
+        pair.gpu.maintain(&gpu.stream).unwrap();
+        for k in 0..30 {
+            let (_, host) = pair.sample(64);
+            assert_eq!(
+                pair.gpu.rank_order(&gpu.stream).unwrap(),
+                pair.ranks.as_ref().unwrap().state().order,
+                "limit {limit}, resort every {resort_every}, round {k}"
+            );
+            pair.update(&host.indices, &td_errors(64, k, true));
+            if k % 3 == 0 {
+                pair.gpu.maintain(&gpu.stream).unwrap();
+            }
+            pair.insert(&rows(50, 2, 50 + k, 9));
+            pair.gpu.maintain(&gpu.stream).unwrap();
+        }
+        pair.same_state();
     }
 }
 

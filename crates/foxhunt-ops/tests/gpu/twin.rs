@@ -232,7 +232,7 @@ pub(crate) fn same_rows(pair: &Pair<'_>, slots: &[u32]) {
     host.indices.copy_from_slice(slots);
     pair.ring.gather(&mut host).unwrap();
     let layout = pair.ring.layout();
-    let words = pair.gpu.save(pair.stream).unwrap().words;
+    let words = pair.gpu.rows(pair.stream, 0..pair.ring.len()).unwrap();
     for (b, &slot) in slots.iter().enumerate() {
         let row = &words[slot as usize * layout.stride()..][..layout.used()];
         let state = |from: usize| row[from..from + state_dim].iter().map(|w| f32::from_bits(*w));

@@ -10,7 +10,7 @@ use foxhunt::cuda_engine::{CudaEngine, CudaOptions};
 use foxhunt::engine::{ArrayData, Engine};
 use foxhunt::trainer::{MetricsLine, Prepared, TrainOutcome};
 use foxhunt::{MLError, Policy, Settings, Trainer};
-use foxhunt_core::settings::{MemoryFallback, NanPolicy, ReplayKind, TargetUpdate};
+use foxhunt_core::settings::{MemoryFallback, NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
 use foxhunt_cuda::{Device, driver_calls};
@@ -92,11 +92,169 @@ fn every_head_and_kind_of_replay_gives_the_same_bits() {
     let Some((_turn, device)) = device() else { return };
     for head in [Head::Exposure, Head::Factored, Head::Branching] {
         for kind in [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased] {
-            let mut s = settings();
-            (s.network.head, s.replay.kind, s.replay.resort_every) = (head, kind, 3);
-            same_work(&s, &device, &format!("{head:?} {kind:?}"));
+            for storage in [ReplayStorage::Compact, ReplayStorage::Rows] {
+                let mut s = settings();
+                (s.network.head, s.replay.kind, s.replay.resort_every) = (head, kind, 3);
+                (s.replay.storage, s.replay.capacity) = (storage, 200);
+                same_work(&s, &device, &format!("{head:?} {kind:?} {storage:?}"));
+            }
         }
     }
+}
+
+/// Whatever engine and form of rows a snapshot comes from, every other goes on from it to the same bits.
+#[test]
+fn engines_go_on_from_each_others_rows() {
+    let Some((_turn, device)) = device() else { return };
+    let of = |storage| {
+        let mut s = settings();
+        (s.replay.storage, s.replay.capacity) = (storage, 150);
+        s
+    };
+    let (rows, compact) = (of(ReplayStorage::Rows), of(ReplayStorage::Compact));
+    for from in [&rows, &compact] {
+        let (mut donor, _) = cuda(from, &device, &options());
+        donor.collect(70).unwrap();
+        donor.update(13).unwrap();
+        let saved = donor.snapshot().unwrap();
+        donor.collect(11).unwrap();
+        donor.update(17).unwrap();
+        // Rows are compared whole, as places with equal features are equal places.
+        let mut judge = cpu(&rows);
+        judge.restore(&donor.snapshot().unwrap()).unwrap();
+        let want = judge.snapshot().unwrap();
+        for to in [&rows, &compact] {
+            let (mut on_cpu, mut on_cuda) = (cpu(to), cuda(to, &device, &options()).0);
+            for engine in [&mut on_cpu as &mut dyn Engine, &mut on_cuda] {
+                engine.restore(&saved).unwrap();
+                engine.collect(11).unwrap();
+                engine.update(17).unwrap();
+                judge.restore(&engine.snapshot().unwrap()).unwrap();
+                let (from, to) = (from.replay.storage, to.replay.storage);
+                let context = format!("{from:?} to {to:?}, {}", engine.name());
+                assert_same_bits(&judge.snapshot().unwrap(), &want, &context);
+            }
+        }
+    }
+}
+
+fn bytes_of(data: &ArrayData) -> usize {
+    match data {
+        ArrayData::F32(v) => 4 * v.len(),
+        ArrayData::U32(v) => 4 * v.len(),
+        ArrayData::F64(v) => 8 * v.len(),
+        ArrayData::U64(v) => 8 * v.len(),
+    }
+}
+
+/// A checkpoint holds the rows once in host memory, and a block of them.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_checkpoint_copies_the_rows_once() {
+    let Some((_turn, device)) = device() else { return };
+    for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
+        let mut s = settings();
+        (s.replay.storage, s.replay.capacity, s.env.n_envs) = (storage, 1 << 20, 4096);
+        let (mut engine, _) = cuda(&s, &device, &options());
+        engine.collect(300).unwrap();
+        let small = engine.snapshot().unwrap();
+        drop(small);
+        let status = |key: &str| {
+            let text = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = text.lines().find(|line| line.starts_with(key)).unwrap().to_owned();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+        };
+        // Starts the high-water mark again.
+        std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        let before = status("VmRSS:");
+        let snapshot = engine.snapshot().unwrap();
+        let peak = status("VmHWM:").saturating_sub(before);
+        let saved: usize = snapshot.arrays.values().map(|a| bytes_of(&a.data)).sum();
+        let stored = foxhunt::memory_plan::plan(&s, 900);
+        eprintln!("{storage:?}: {saved} bytes saved, {peak} more at the peak; planned {stored}");
+        assert!(saved > (1 << 20) * if storage == ReplayStorage::Rows { 428 } else { 36 });
+        assert!((peak as usize) < saved + saved / 8 + (64 << 20), "{storage:?}: {peak} for {saved}");
+    }
+}
+
+/// The host stays at most two calls ahead of the device, waits for nothing else, and counts what it waits for.
+#[test]
+fn the_host_does_not_run_far_ahead() {
+    let Some((_turn, device)) = device() else { return };
+    let mut s = settings();
+    (s.network.hidden, s.learner.batch, s.replay.capacity) = (vec![512, 512], 1024, 4096);
+    s.env.n_envs = 512;
+    let (mut engine, _) = cuda(&s, &device, &options());
+    engine.collect(256).unwrap();
+    engine.update(256).unwrap();
+    engine.drain().unwrap();
+    let before = driver_calls();
+    for call in 1..=12_u64 {
+        engine.update(256).unwrap();
+        let (queued, done) = (256 * call, engine.status().updates - 256);
+        assert!(done + 2 * 256 >= queued, "{done} of {queued} updates are done");
+    }
+    let calls = driver_calls() - before;
+    assert_eq!((calls.synchronisations, calls.copies_to_host, calls.allocations), (0, 0, 0), "{calls:?}");
+    assert!((1..=12).contains(&calls.pacing_waits), "{calls:?}");
+    assert_eq!(engine.drain().unwrap().updates, 12 * 256);
+}
+
+/// Memory that runs out although the plan fitted, first while an engine starts, then while it captures: the replay memory
+/// goes where the settings say, graphs get shorter, and training goes on to the same bits.
+#[test]
+fn memory_that_runs_out_all_the_same_stops_nothing() {
+    let Some((_turn, device)) = device() else { return };
+    let mut s = settings();
+    (s.replay.storage, s.replay.capacity) = (ReplayStorage::Rows, 1 << 19);
+    let (probe, _) = cuda(&s, &device, &options());
+    let planned = probe.device_bytes();
+    drop(probe);
+    let stream = device.stream().unwrap();
+    let mut reference = cpu(&s);
+    reference.collect(40).unwrap();
+    reference.update(20).unwrap();
+    let want = reference.snapshot().unwrap();
+
+    let (free, _) = device.memory().unwrap();
+    let hog = stream.zeros::<u8>("hog", (free - planned) as usize).unwrap();
+    let limited = CudaOptions { memory_limit: Some(planned), ..options() };
+    let (mut host, notice) = cuda(&s, &device, &limited);
+    assert!(!host.replay_on_device(), "it fitted to the byte");
+    assert!(notice.as_deref().is_some_and(|told| told.contains("host memory")), "{notice:?}");
+    host.collect(40).unwrap();
+    host.update(20).unwrap();
+    assert_same_bits(&host.snapshot().unwrap(), &want, "rows in host memory");
+    drop(host);
+
+    let mut shrinking = s.clone();
+    shrinking.replay.memory_fallback = MemoryFallback::Shrink;
+    let (small, notice) = cuda(&shrinking, &device, &limited);
+    assert!(small.replay_on_device());
+    assert!(notice.as_deref().is_some_and(|told| told.contains("rows instead of")), "{notice:?}");
+    drop((small, hog));
+
+    // All code is there, then nothing is left for graphs.
+    let (mut engine, notice) = cuda(&s, &device, &options());
+    let mut reference = cpu(&s);
+    assert!(notice.is_none());
+    let mut hogs = Vec::new();
+    for (steps, updates) in [(15, 1), (260, 260)] {
+        for engine in [&mut engine as &mut dyn Engine, &mut reference] {
+            engine.collect(steps).unwrap();
+            engine.update(updates).unwrap();
+        }
+        if hogs.is_empty() {
+            let (free, _) = device.memory().unwrap();
+            hogs.push(stream.zeros::<u8>("hog", (free - (8 << 20)) as usize).unwrap());
+            while let Ok(more) = stream.zeros::<u8>("hog", 1 << 20) {
+                hogs.push(more);
+            }
+        }
+    }
+    drop(hogs);
+    let want = reference.snapshot().unwrap();
+    assert_same_bits(&engine.snapshot().unwrap(), &want, "no memory for graphs");
 }
 
 #[test]
@@ -311,7 +469,8 @@ fn a_device_that_is_too_small_falls_back_and_goes_on() {
     s.replay.capacity = 4096;
     let (whole, notice) = cuda(&s, &device, &options());
     assert!(notice.is_none() && whole.replay_on_device());
-    let rows = foxhunt_ops::gpu_replay::GpuReplayConfig::new(4096, foxhunt_market::STATE_DIM).bytes();
+    let config = foxhunt_ops::gpu_replay::GpuReplayConfig::new(4096, foxhunt_market::STATE_DIM);
+    let rows = foxhunt_ops::gpu_replay::GpuReplayConfig { storage: s.replay.storage, ..config }.bytes();
     let fixed = whole.device_bytes() - rows;
     drop(whole);
 

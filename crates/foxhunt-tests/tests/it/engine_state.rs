@@ -8,7 +8,7 @@ use foxhunt::evaluation::Metrics;
 use foxhunt::trainer::{NeverStop, Prepared};
 use foxhunt::{MLError, Settings};
 use foxhunt_core::record::FaultKind;
-use foxhunt_core::settings::TargetUpdate;
+use foxhunt_core::settings::{ReplayKind, ReplayStorage, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_market::STATE_DIM;
 
@@ -47,6 +47,88 @@ fn a_restored_engine_draws_on() {
     fresh.collect(35).unwrap();
     fresh.update(5).unwrap();
     assert_ne!(fresh.snapshot().unwrap(), first.snapshot().unwrap());
+}
+
+/// A snapshot without the rows of the replay memory, which have two forms.
+fn without_rows(mut snapshot: Snapshot) -> Snapshot {
+    for name in ["compact", "state", "next_state", "action", "reward", "terminated", "discount"] {
+        snapshot.arrays.remove(&format!("replay.{name}"));
+    }
+    snapshot
+}
+
+/// Rows of 32 bytes teach what whole rows teach, to the bit, and either memory goes on from a snapshot of the other.
+#[test]
+fn compact_and_whole_rows_learn_the_same() {
+    for (kind, head, n_step) in [
+        (ReplayKind::Uniform, Head::Exposure, 1),
+        (ReplayKind::Proportional, Head::Branching, 3),
+        (ReplayKind::RankBased, Head::Factored, 7),
+    ] {
+        let mut base = settings();
+        (base.replay.kind, base.network.head, base.learner.n_step) = (kind, head, n_step);
+        base.split.purge_bars = base.split.purge_bars.max(n_step);
+        (base.replay.capacity, base.replay.resort_every) = (150, 4);
+        let of = |storage| {
+            let mut s = base.clone();
+            s.replay.storage = storage;
+            engine(&s)
+        };
+        let (mut whole, mut compact) = (of(ReplayStorage::Rows), of(ReplayStorage::Compact));
+        for round in 0..4 {
+            for engine in [&mut whole, &mut compact] {
+                engine.collect(25).unwrap();
+                engine.update(9).unwrap();
+            }
+            let (a, b) = (whole.snapshot().unwrap(), compact.snapshot().unwrap());
+            assert_same_bits(&without_rows(b), &without_rows(a), &format!("{kind:?}, round {round}"));
+            assert_eq!(compact.drain().unwrap(), whole.drain().unwrap());
+        }
+        let (of_whole, of_compact) = (whole.snapshot().unwrap(), compact.snapshot().unwrap());
+        assert!(
+            of_compact.arrays.contains_key("replay.compact") && of_whole.arrays.contains_key("replay.state")
+        );
+
+        let mut unpacked = of(ReplayStorage::Rows);
+        unpacked.restore(&of_compact).unwrap();
+        assert_same_bits(&unpacked.snapshot().unwrap(), &of_whole, "whole from compact");
+        let mut packed = of(ReplayStorage::Compact);
+        packed.restore(&of_whole).unwrap();
+        for engine in [&mut whole, &mut compact, &mut unpacked, &mut packed] {
+            engine.collect(11).unwrap();
+            engine.update(13).unwrap();
+        }
+        let want = whole.snapshot().unwrap();
+        assert_same_bits(&unpacked.snapshot().unwrap(), &want, "gone on whole");
+        // Bars with equal features are equal places, so the rows are compared unpacked.
+        for (engine, name) in [(&mut compact, "never stopped"), (&mut packed, "gone on packed")] {
+            unpacked.restore(&engine.snapshot().unwrap()).unwrap();
+            assert_same_bits(&unpacked.snapshot().unwrap(), &want, name);
+        }
+
+        // States of another market have no place in this one, and rows cut off or behind its end are none.
+        let before = packed.snapshot().unwrap();
+        let mut foreign = of_whole.clone();
+        let mut cut = of_compact.clone();
+        let mut beyond = of_compact.clone();
+        if let ArrayData::F32(values) = &mut foreign.arrays.get_mut("replay.next_state").unwrap().data {
+            values[5 * STATE_DIM + 7] += 0.25;
+        }
+        if let ArrayData::U32(words) = &mut cut.arrays.get_mut("replay.compact").unwrap().data {
+            words.truncate(words.len() - 8);
+        }
+        if let ArrayData::U32(words) = &mut beyond.arrays.get_mut("replay.compact").unwrap().data {
+            words[8 * 3] = 899;
+        }
+        for (snapshot, why) in [(foreign, "row 5"), (cut, "expected 149"), (beyond, "inside the market")] {
+            let error = packed.restore(&snapshot).unwrap_err();
+            assert!(
+                matches!(&error, MLError::Checkpoint { .. }) && error.to_string().contains(why),
+                "{error}"
+            );
+            assert_same_bits(&packed.snapshot().unwrap(), &before, why);
+        }
+    }
 }
 
 /// Weights so large that every Q-value is inf - inf: decisions fall back to flat, and every one is counted, in
@@ -159,6 +241,7 @@ fn two_collections_are_one() {
     settings.env.n_envs = 1;
     settings.env.episode_bars = 10;
     settings.learner.n_step = 1;
+    settings.replay.storage = ReplayStorage::Rows;
     let mut parts = engine(&settings);
     parts.collect(3).unwrap();
     parts.collect(3).unwrap();
@@ -186,6 +269,7 @@ fn a_cut_episode_keeps_its_own_next_state() {
     settings.env.n_envs = 1;
     settings.env.episode_bars = 4;
     settings.learner.n_step = 1;
+    settings.replay.storage = ReplayStorage::Rows;
     let mut engine = engine(&settings);
     engine.collect(8).unwrap();
     let snapshot = engine.snapshot().unwrap();
@@ -204,7 +288,8 @@ fn a_cut_episode_keeps_its_own_next_state() {
 /// goes on with the rest.
 #[test]
 fn a_dead_feature_is_reported_and_not_stored() {
-    let settings = settings();
+    let mut settings = settings();
+    settings.replay.storage = ReplayStorage::Rows;
     let Prepared { market, split, .. } = prepared(&settings);
     let mut dirty = (*market).clone();
     let dead: Vec<usize> = split.train.clone().step_by(9).collect();

@@ -140,6 +140,8 @@ fn settings(dir: &std::path::Path) -> Settings {
     // Huber turns linear far beyond the poison, so its square overflows an f32.
     settings.learner.huber_delta = 1e35;
     settings.guard.max_skips_in_row = 4;
+    // Rewards are planted by name.
+    settings.replay.storage = foxhunt_core::settings::ReplayStorage::Rows;
     settings.checkpoint.every_epochs = 1;
     settings
 }

@@ -1,9 +1,10 @@
 //! Going on equals never having stopped, to the bit, for every way of drawing and every head.
 
 use foxhunt::Trainer;
+use foxhunt::engine_choice::build_engine;
 use foxhunt::trainer::StopReason;
 use foxhunt_core::Head;
-use foxhunt_core::settings::{NanPolicy, ReplayKind, TargetUpdate};
+use foxhunt_core::settings::{NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
 
 use crate::support::{StopAt, assert_same_bits, bars, metrics, newest, run, tiny};
 
@@ -52,6 +53,40 @@ fn resumed_equals_uninterrupted() {
     }
 }
 
+/// A run goes on with its rows in the other form and ends where it would have.
+#[test]
+fn the_form_of_rows_may_change_on_the_way() {
+    let dir = tempfile::tempdir().unwrap();
+    for (from, to) in
+        [(ReplayStorage::Rows, ReplayStorage::Compact), (ReplayStorage::Compact, ReplayStorage::Rows)]
+    {
+        let with = |storage| {
+            let mut settings = tiny(dir.path());
+            (settings.replay.storage, settings.replay.capacity) = (storage, 100);
+            settings
+        };
+        let whole = run(&with(to));
+        let stop = StopAt::look(8);
+        let first = Trainer::new(&with(from), bars(1)).unwrap().stop_on(&stop).run().unwrap();
+        assert_eq!(first.stop_reason, StopReason::Interrupted);
+        let changed = with(to);
+        let build = |settings: &_, prepared: &_| build_engine(settings, prepared);
+        let second =
+            Trainer::resume_with(first.run.folder(), bars(1), Some(&changed), &build).unwrap().run().unwrap();
+        assert_eq!(metrics(&second.run), metrics(&whole.run), "{from:?} to {to:?}");
+        assert_eq!(second.evaluation, whole.evaluation);
+        let (got, want) = (newest(&second.run), newest(&whole.run));
+        for (name, array) in &want.snapshot.arrays {
+            // Places with equal features may be other places.
+            assert!(
+                name == "replay.compact" || got.snapshot.arrays[name] == *array,
+                "{from:?} to {to:?}: {name}"
+            );
+        }
+        assert_eq!(got.snapshot.arrays.len(), want.snapshot.arrays.len());
+    }
+}
+
 /// Stopped again and again, a run still ends in the same place.
 #[test]
 fn many_stops_change_nothing() {
@@ -81,8 +116,14 @@ fn a_disk_that_fills_up_leaves_the_previous_checkpoint() {
     use foxhunt::{MLError, TrainObserver};
 
     const CHILD: &str = "FOXHUNT_TEST_SMALL_DISK";
+    // Whole rows, so that two epochs of them need room.
+    let whole = |dir: &std::path::Path| {
+        let mut settings = tiny(dir);
+        settings.replay.storage = foxhunt_core::settings::ReplayStorage::Rows;
+        settings
+    };
     if let Some(dir) = std::env::var_os(CHILD) {
-        let settings = tiny(dir.as_ref());
+        let settings = whole(dir.as_ref());
         let error = Trainer::new(&settings, bars(1)).unwrap().run().unwrap_err();
         let MLError::WriteFailed { path, bytes, .. } = &error else { panic!("{error}") };
         assert!(path.ends_with("epoch_2.tmp/state.safetensors"), "{}", path.display());
@@ -116,6 +157,6 @@ fn a_disk_that_fills_up_leaves_the_previous_checkpoint() {
     // With room again the run goes on to where it would have been.
     let again = Trainer::resume(&folder, bars(1)).unwrap().observe(Quiet).run().unwrap();
     let other = tempfile::tempdir().unwrap();
-    let want = run(&tiny(other.path()));
+    let want = run(&whole(other.path()));
     assert_same_bits(&newest(&again.run).snapshot, &newest(&want.run).snapshot, "after the full disk");
 }

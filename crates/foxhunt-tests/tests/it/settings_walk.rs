@@ -129,6 +129,7 @@ fn other_value(key: &str, value: &Value) -> Value {
         "learner.target.kind" => text("hard"),
         "replay.kind" => text("rank_based"),
         "replay.capacity" => Value::Integer(40),
+        "replay.storage" => text("rows"),
         "replay.beta_max" => Value::Float(0.9),
         "replay.epsilon" => Value::Float(0.5),
         "exploration.epsilon.start" => Value::Float(0.7),

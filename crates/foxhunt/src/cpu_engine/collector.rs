@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use foxhunt_core::Settings;
+use foxhunt_core::settings::ReplayStorage;
 use foxhunt_market::Market;
 use foxhunt_ops::collect::{self, CollectConfig, CollectStats};
 use foxhunt_ops::env_step::EnvParams;
@@ -52,13 +53,14 @@ impl Collector {
         q_values: impl FnOnce(&[f32], &mut [f32]) -> Result<(), MLError>,
         replay: &mut ReplayMemory,
     ) -> Result<(), MLError> {
-        let (n_envs, head) = (self.0.config().n_envs, self.0.config().head);
+        let CollectConfig { n_envs, head, storage, .. } = *self.0.config();
         q.resize(n_envs * head.n_outputs(), 0.0);
         q_values(self.0.observe(), q)?;
         let rows = self.0.act(q);
-        if !rows.is_empty() {
-            replay.insert(&rows)?;
-        }
+        match storage {
+            ReplayStorage::Rows => replay.insert(&rows)?,
+            ReplayStorage::Compact => replay.insert_compact(self.0.compact_rows())?,
+        };
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use crate::engine::{Engine, EngineStatus, Snapshot, WorkTimes};
 use crate::evaluation::{Backtest, backtest};
 use crate::learner::{Batch, Learner, LearnerState, state};
 use crate::policy::{greedy, named};
-use crate::replay::{BatchBuffers, ReplayMemory};
+use crate::replay::{BatchBuffers, ReplayMemory, StateSource};
 use crate::trainer::StopSignal;
 
 /// An engine on this machine's processor cores.
@@ -39,6 +39,8 @@ struct Core {
     settings: Settings,
     collector: Collector,
     replay: ReplayMemory,
+    /// What completes compact rows.
+    source: StateSource,
     learner: Learner,
     progress: Progress,
     /// f32 `[n_envs, n_outputs]`, the last decisions'.
@@ -65,10 +67,12 @@ impl CpuEngine {
         };
         let learner = Learner::new(settings, STATE_DIM);
         let rolls_back = settings.guard.nan_policy == NanPolicy::Rollback;
+        let source = StateSource::new(Arc::clone(&market), settings.learner.gamma);
         let core = Core {
             settings: settings.clone(),
             collector: Collector::new(settings, market, train)?,
-            replay: ReplayMemory::new(&settings.replay, STATE_DIM, settings.run.seed)?,
+            replay: ReplayMemory::of_market(&settings.replay, &source, settings.run.seed)?,
+            source,
             good: rolls_back.then(|| learner.state()),
             learner,
             progress: Progress::default(),
@@ -200,7 +204,7 @@ impl Core {
         };
         let mut learner = Learner::new(&self.settings, STATE_DIM);
         learner.restore(snapshot)?;
-        self.replay.restore(snapshot)?;
+        self.replay.restore_from(snapshot, &self.source)?;
         self.learner = learner;
         self.collector.take_up(loaded);
         self.progress = progress;

@@ -1,7 +1,8 @@
 //! Chains of equal steps, captured once and replayed.
 //!
 //! A chain of n steps is replayed as graphs of 1, 2, 4 ... steps, the binary digits of n: few graphs serve every length.
-//! The very first step runs uncaptured, so that all code is on the device before anything is captured.
+//! The very first step runs uncaptured, so that all code is on the device before anything is captured. Where the driver has
+//! no memory for a graph, shorter ones do, and where it has none for any, steps are queued one by one: slower, the same.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,7 +19,7 @@ const MOST_LAUNCHES: usize = 8192;
 /// The graphs of one kind of step.
 #[derive(Debug)]
 pub(super) struct Chain {
-    /// Most steps of one graph of this chain. A power of two.
+    /// Most steps of one graph of this chain: a power of two, or 0 when the device has no memory for graphs.
     longest: u32,
     /// By number of steps.
     graphs: BTreeMap<u32, Graph>,
@@ -51,18 +52,47 @@ impl Chain {
             left -= 1;
         }
         while left > 0 {
+            if self.longest == 0 {
+                step(stream)?;
+                left -= 1;
+                continue;
+            }
             let length = self.longest.min(1 << left.ilog2());
-            let graph = match self.graphs.entry(length) {
-                Entry::Occupied(captured) => captured.into_mut(),
-                Entry::Vacant(place) => {
-                    place.insert(stream.capture(|s| (0..length).try_for_each(|_| step(s)))?)
+            match self.replay(stream, length, step) {
+                Ok(()) => {
+                    self.replayed += u64::from(length);
+                    left -= length;
                 }
-            };
-            graph.launch(stream)?;
-            self.replayed += u64::from(length);
-            left -= length;
+                Err(MLError::GpuMemoryError { free, .. }) => {
+                    self.graphs.remove(&length);
+                    self.longest = length / 2;
+                    tracing::warn!(
+                        "{free} bytes of device memory are too few for graphs of {length} steps: {} from here on",
+                        if self.longest > 0 {
+                            "shorter ones are used"
+                        } else {
+                            "steps are queued one by one"
+                        }
+                    );
+                }
+                Err(error) => return Err(error),
+            }
         }
         Ok(())
+    }
+
+    /// Queues the graph of `length` steps, captured the first time. Nothing was queued when it fails for want of memory.
+    fn replay(
+        &mut self,
+        stream: &Stream,
+        length: u32,
+        step: &mut dyn FnMut(&Stream) -> Result<(), MLError>,
+    ) -> Result<(), MLError> {
+        let graph = match self.graphs.entry(length) {
+            Entry::Occupied(captured) => captured.into_mut(),
+            Entry::Vacant(place) => place.insert(stream.capture(|s| (0..length).try_for_each(|_| step(s)))?),
+        };
+        Ok(graph.launch(stream)?)
     }
 
     /// Steps that graphs did since the last call: what the host has not counted while they were queued.

@@ -40,6 +40,36 @@ pub(super) struct Placed {
     pub(super) notice: Option<String>,
 }
 
+impl Placed {
+    /// Where it goes next when, placed here, the device ran out of memory while the engine was built: `error`, or as
+    /// `memory_fallback` says.
+    ///
+    /// # Errors
+    /// `error`, when it is of another kind or nothing is left to try.
+    pub(super) fn after(&self, settings: &Settings, error: MLError) -> Result<Self, MLError> {
+        let batch = settings.learner.batch;
+        if !matches!(error, MLError::GpuMemoryError { .. }) || !self.on_device {
+            return Err(error);
+        }
+        match settings.replay.memory_fallback {
+            MemoryFallback::Cpu => {
+                let capacity = settings.replay.capacity;
+                let notice = Some(format!(
+                    "{error}: the {capacity} rows of the replay memory are kept in host memory"
+                ));
+                Ok(Self { on_device: false, capacity, notice })
+            }
+            MemoryFallback::Shrink if self.capacity / 2 >= batch => {
+                let (capacity, asked) = (self.capacity / 2, settings.replay.capacity);
+                let notice =
+                    Some(format!("{error}: the replay memory has {capacity} rows instead of {asked}"));
+                Ok(Self { on_device: true, capacity, notice })
+            }
+            MemoryFallback::Shrink | MemoryFallback::Error => Err(error),
+        }
+    }
+}
+
 impl Plan {
     pub(super) fn new(settings: &Settings, n_bars: usize) -> Self {
         let network = &settings.network;
@@ -55,12 +85,13 @@ impl Plan {
             acting_rows: settings.env.n_envs,
             ..GpuLearnerConfig::new(shape)
         };
+        let (n_envs, n_step) = (settings.env.n_envs, settings.learner.n_step);
+        let environments = GpuCollector::bytes_for(n_envs, n_step, settings.replay.storage);
         let q = 4 * (settings.env.n_envs * network.head.n_outputs()) as u64;
         let batch = DeviceBatch::bytes_for(settings.learner.batch, STATE_DIM);
         Self {
             market: DeviceMarket::bytes_for(n_bars),
-            environments: GpuCollector::bytes_for(settings.env.n_envs, settings.learner.n_step)
-                .saturating_add(q),
+            environments: environments.saturating_add(q),
             learning: learner.bytes(),
             batches: batch.saturating_mul(settings.learner.accumulation as u64),
             learner,
@@ -68,7 +99,7 @@ impl Plan {
     }
 
     /// Everything but the replay memory.
-    fn fixed(&self) -> u64 {
+    pub(super) fn fixed(&self) -> u64 {
         [self.market, self.environments, self.learning, self.batches].into_iter().fold(0, u64::saturating_add)
     }
 
@@ -138,6 +169,7 @@ pub(super) fn replay_config(settings: &Settings, capacity: usize) -> GpuReplayCo
     GpuReplayConfig {
         alpha: replay.alpha as f32,
         epsilon: replay.epsilon as f32,
+        storage: replay.storage,
         beta_start: replay.beta_start,
         beta_end: replay.beta_max,
         beta_steps: replay.beta_annealing_steps as u64,
@@ -209,6 +241,27 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Memory that runs out while an engine is built moves the replay memory as the plan would have; nothing else does.
+    #[test]
+    fn running_out_goes_the_way_of_the_fallback() {
+        let short = || MLError::GpuMemoryError { what: "code", requested: 0, free: 7 };
+        let placed = |on_device, capacity| Placed { on_device, capacity, notice: None };
+        let after = |fallback, from: Placed| from.after(&settings(fallback), short());
+        let host = after(MemoryFallback::Cpu, placed(true, 1 << 20)).unwrap();
+        assert_eq!((host.on_device, host.capacity), (false, 1 << 20));
+        let told = host.notice.clone().unwrap();
+        assert!(told.contains("code: 7 bytes free") && told.contains("host memory"), "{told}");
+        assert!(host.after(&settings(MemoryFallback::Cpu), short()).is_err());
+        let half = after(MemoryFallback::Shrink, placed(true, 1 << 20)).unwrap();
+        assert_eq!((half.on_device, half.capacity), (true, 1 << 19));
+        assert!(half.notice.unwrap().contains("524288 rows instead of 1048576"));
+        let batch = settings(MemoryFallback::Shrink).learner.batch;
+        assert!(after(MemoryFallback::Shrink, placed(true, 2 * batch - 1)).is_err());
+        assert!(after(MemoryFallback::Error, placed(true, 1 << 20)).is_err());
+        let other = MLError::NotEnoughData { have: 0, need: 1 };
+        assert!(placed(true, 1 << 20).after(&settings(MemoryFallback::Cpu), other).is_err());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! It joins what [`foxhunt_ops`] keeps in device memory: environments ([`GpuCollector`]), replay memory, learner with
 //! its guard. A vector step is network, act, insert; an update is sample, learn, priorities. Chains of them are captured
 //! once and replayed (`graphs.rs`), so that the host makes one call for up to 256 steps, waits for
-//! nothing and reads nothing but pinned words until [`Engine::drain`].
+//! nothing it has just queued and reads nothing but pinned words until [`Engine::drain`]. It is never more than two calls of
+//! the trainer ahead of the device ([`Pace`]), so that whoever stops it waits for tens of milliseconds of work.
 //!
 //! Numbers are those of [`crate::cpu_engine`], to the bit: the same seed gives the same rows, draws, weights and
 //! statistics, and either engine goes on from a snapshot of the other. Two things differ by nature: this engine learns
@@ -15,6 +16,7 @@
 pub mod bench;
 mod graphs;
 mod memory;
+pub mod soak;
 mod state;
 mod store;
 
@@ -25,7 +27,7 @@ use foxhunt_core::Settings;
 use foxhunt_core::record::{EpochStats, Fault};
 use foxhunt_core::settings::NanPolicy;
 use foxhunt_cuda::nvrtc::Cache;
-use foxhunt_cuda::{Device, DeviceBuffer, EventSpans, Stream};
+use foxhunt_cuda::{Device, DeviceBuffer, EventSpans, Pace, Stream};
 use foxhunt_market::{Market, STATE_DIM};
 use foxhunt_ops::collect::CollectConfig;
 use foxhunt_ops::env_step::cuda::DeviceMarket;
@@ -36,7 +38,7 @@ use foxhunt_ops::learner::{EpochSums, Progress as LearnerProgress};
 use foxhunt_ops::ring::cuda::DeviceBatch;
 
 use self::graphs::Chain;
-use self::memory::{Plan, usable};
+use self::memory::{Placed, Plan, usable};
 use self::store::Store;
 use crate::MLError;
 use crate::engine::progress::{MAX_FAULTS, Progress};
@@ -45,6 +47,7 @@ use crate::evaluation::{Backtest, backtest};
 use crate::learner::{Learner, QNetwork};
 use crate::memory_plan::MemoryPart;
 use crate::policy::{greedy, named};
+use crate::replay::StateSource;
 use crate::trainer::StopSignal;
 
 /// What an engine on a device may use and where it keeps its kernels.
@@ -72,6 +75,8 @@ pub struct CudaEngine {
     collector: GpuCollector,
     learner: GpuLearner,
     store: Store,
+    /// What completes compact rows in host memory.
+    source: StateSource,
     /// f32 `[n_envs, n_outputs]`, the last decisions'.
     q: DeviceBuffer<f32>,
     /// One a sub-batch.
@@ -89,11 +94,14 @@ pub struct CudaEngine {
     /// Device time of collecting and of updating.
     collect_time: EventSpans,
     update_time: EventSpans,
+    /// Keeps the host from queueing more than two calls ahead.
+    pace: Pace,
 }
 
 impl CudaEngine {
     /// An engine on `device` whose environments trade the bars `train` of `market`. Where the device cannot hold the
-    /// replay memory, `settings.replay.memory_fallback` decides, and the notice says so.
+    /// replay memory, `settings.replay.memory_fallback` decides, and the notice says so: by the plan, and again where
+    /// memory runs out all the same, because the driver needs more than was set aside for it or somebody else took some.
     ///
     /// # Errors
     /// [`MLError::GpuMemoryError`] with bytes asked and free when the rest does not fit, or the replay memory under
@@ -106,16 +114,35 @@ impl CudaEngine {
         device: &Arc<Device>,
         options: &CudaOptions,
     ) -> Result<BuiltCudaEngine, MLError> {
-        let stream = device.stream()?;
-        let cache = options.cache.as_ref();
         let collect = CollectConfig::new(settings, &market, train)?;
         let plan = Plan::new(settings, market.len());
         let (free, _) = device.memory()?;
         let free = options.memory_limit.map_or_else(|| usable(free), |limit| limit.min(free));
-        let placed = plan.place_replay(settings, free)?;
+        let mut placed = plan.place_replay(settings, free)?;
+        loop {
+            let cache = options.cache.as_ref();
+            match Self::assemble(settings, &market, collect.clone(), device, &plan, &placed, cache) {
+                Ok(engine) => return Ok(BuiltCudaEngine { engine, notice: placed.notice }),
+                Err(error) => placed = placed.after(settings, error)?,
+            }
+        }
+    }
 
+    /// Takes everything, with the replay memory where it was placed.
+    fn assemble(
+        settings: &Settings,
+        market: &Arc<Market>,
+        collect: CollectConfig,
+        device: &Arc<Device>,
+        plan: &Plan,
+        placed: &Placed,
+        cache: Option<&Cache>,
+    ) -> Result<Self, MLError> {
+        let stream = device.stream()?;
+        let market = Arc::clone(market);
         let on_device = Arc::new(DeviceMarket::upload(&stream, &market)?);
-        let collector = GpuCollector::new(&stream, collect, Arc::clone(&market), on_device, cache)?;
+        let of_collector = Arc::clone(&on_device);
+        let collector = GpuCollector::new(&stream, collect, Arc::clone(&market), of_collector, cache)?;
         let mut learner = GpuLearner::new(&stream, &plan.learner, cache)?;
         learner.upload_state(&stream, &Learner::new(settings, STATE_DIM).state())?;
         if settings.guard.nan_policy == NanPolicy::Rollback {
@@ -126,13 +153,15 @@ impl CudaEngine {
         let batches = (0..settings.learner.accumulation)
             .map(|_| DeviceBatch::zeros(&stream, settings.learner.batch, STATE_DIM))
             .collect::<Result<_, _>>()?;
-        let store = Store::new(&stream, settings, &placed, cache)?;
-        let engine = Self {
+        let source = StateSource::new(Arc::clone(&market), settings.learner.gamma);
+        let store = Store::new(&stream, settings, placed, &on_device, &source, cache)?;
+        Ok(Self {
             settings: settings.clone(),
             market,
             collector,
             learner,
             store,
+            source,
             q: stream.zeros("Q-values", [n_envs, n_outputs])?,
             batches,
             collecting: Chain::new(layers + 4),
@@ -143,10 +172,10 @@ impl CudaEngine {
             filled: false,
             collect_time: EventSpans::new(device),
             update_time: EventSpans::new(device),
-            bytes: plan.parts(settings, &placed).iter().map(|part| part.bytes).sum(),
+            pace: Pace::new(device)?,
+            bytes: plan.parts(settings, placed).iter().map(|part| part.bytes).sum(),
             stream,
-        };
-        Ok(BuiltCudaEngine { engine, notice: placed.notice })
+        })
     }
 
     /// The device memory that an engine with these settings takes over `n_bars` bars when `free` bytes can be had, and
@@ -193,12 +222,14 @@ impl CudaEngine {
     /// Queues updates: sample, learn, priorities.
     fn queue_updates(&mut self, updates: u32) -> Result<(), MLError> {
         let rows = self.rows();
-        let Self { stream, learner, store, batches, updating, update_time, .. } = self;
+        let Self { stream, learner, store, batches, updating, update_time, pace, .. } = self;
+        pace.begin()?;
         update_time.begin(stream)?;
         match store {
             Store::Device(replay) => {
                 let mut left = updates;
                 while left > 0 {
+                    replay.maintain(stream)?;
                     let until_order = replay.order_if_due(stream)?;
                     let n = u32::try_from(until_order).map_or(left, |until| left.min(until));
                     updating.run(stream, n, &mut |s| {
@@ -219,6 +250,7 @@ impl CudaEngine {
             }
         }
         update_time.end(stream)?;
+        pace.end(stream)?;
         self.take_faults();
         Ok(())
     }
@@ -253,7 +285,8 @@ impl Engine for CudaEngine {
     }
 
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
-        let Self { stream, collector, learner, store, q, collecting, collect_time, .. } = self;
+        let Self { stream, collector, learner, store, q, collecting, collect_time, pace, .. } = self;
+        pace.begin()?;
         collect_time.begin(stream)?;
         let n_envs = collector.config().n_envs;
         let mut act = |s: &Stream, collector: &mut GpuCollector| {
@@ -265,7 +298,7 @@ impl Engine for CudaEngine {
                 let most = collector.max_rows();
                 collecting.run(stream, vector_steps, &mut |s| {
                     act(s, collector)?;
-                    Ok(replay.insert_counted(s, collector.rows(), collector.row_count(), most)?)
+                    Ok(collector.insert_into(s, replay)?)
                 })?;
                 replay.replayed_inserts(collecting.take_replayed(), most);
             }
@@ -276,7 +309,8 @@ impl Engine for CudaEngine {
                 }
             }
         }
-        Ok(collect_time.end(stream)?)
+        collect_time.end(stream)?;
+        Ok(pace.end(stream)?)
     }
 
     fn update(&mut self, updates: u32) -> Result<u32, MLError> {
@@ -333,7 +367,7 @@ impl Engine for CudaEngine {
         self.learner.set_progress(&self.stream, &self.known, &EpochSums::default())?;
         self.faults.clear();
         self.faults_lost = 0;
-        self.store.maintain(&self.stream)?;
+        self.store.check_draws(&self.stream)?;
         let replay = self.store.levels(&self.stream, &self.settings.replay)?;
         let settings = &self.settings;
         Ok(progress.report(collected, |stats| {

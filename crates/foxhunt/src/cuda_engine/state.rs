@@ -1,7 +1,5 @@
 //! Snapshots of an engine on a device: the same arrays as the CPU engine's, so that either goes on from the other's.
 
-use foxhunt_core::settings::ReplaySettings;
-use foxhunt_market::STATE_DIM;
 use foxhunt_ops::collect;
 use foxhunt_ops::learner::Progress as LearnerProgress;
 
@@ -12,20 +10,14 @@ use crate::engine::arrays::misfit;
 use crate::engine::progress::Progress;
 use crate::engine::{Snapshot, collect_arrays};
 use crate::learner::state as learner_arrays;
-use crate::replay::ReplayMemory;
+use crate::replay::device;
 
 impl CudaEngine {
     pub(super) fn save(&mut self) -> Result<Snapshot, MLError> {
         let progress = self.progress()?;
         let mut snapshot = match &self.store {
             Store::Device(replay) => {
-                let state = replay.save(&self.stream)?;
-                {
-                    let settings =
-                        ReplaySettings { capacity: replay.capacity(), ..self.settings.replay.clone() };
-                    ReplayMemory::from_device(&settings, STATE_DIM, self.settings.run.seed, &state)?
-                        .snapshot()
-                }
+                device::save(replay, &self.stream, &self.settings.replay, self.settings.run.seed)?
             }
             Store::Host(host) => host.memory.snapshot(),
         };
@@ -56,13 +48,10 @@ impl CudaEngine {
         };
         match &mut self.store {
             Store::Device(replay) => {
-                let settings = ReplaySettings { capacity: replay.capacity(), ..self.settings.replay.clone() };
-                let mut memory = ReplayMemory::new(&settings, STATE_DIM, self.settings.run.seed)?;
-                memory.restore(snapshot)?;
-                replay.restore(&self.stream, &memory.to_device(&settings))?;
+                device::restore(replay, &self.stream, &self.settings.replay, snapshot, &self.source)?;
             }
             Store::Host(host) => {
-                host.memory.restore(snapshot)?;
+                host.memory.restore_from(snapshot, &self.source)?;
             }
         }
         self.collector.load(&self.stream, &collected)?;

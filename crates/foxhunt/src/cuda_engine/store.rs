@@ -1,18 +1,21 @@
 //! The replay memory of an engine on a device: beside it, or in host memory when it does not fit.
 
+use std::sync::Arc;
+
 use foxhunt_core::Settings;
-use foxhunt_core::settings::ReplaySettings;
+use foxhunt_core::settings::{ReplaySettings, ReplayStorage};
 use foxhunt_cuda::Stream;
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_market::STATE_DIM;
+use foxhunt_ops::env_step::cuda::DeviceMarket;
 use foxhunt_ops::gpu_collect::GpuCollector;
 use foxhunt_ops::gpu_learner::GpuLearner;
 use foxhunt_ops::gpu_replay::GpuPrioritizedReplay;
-use foxhunt_ops::ring::cuda::DeviceBatch;
+use foxhunt_ops::ring::cuda::{DeviceBatch, DeviceSource};
 
 use super::memory::{Placed, replay_config};
 use crate::MLError;
-use crate::replay::{BatchBuffers, ReplayMemory, Rows, beta_schedule};
+use crate::replay::{BatchBuffers, ReplayMemory, Rows, StateSource, beta_schedule};
 
 /// Where the rows are.
 pub(super) enum Store {
@@ -37,13 +40,22 @@ impl Store {
         stream: &Stream,
         settings: &Settings,
         placed: &Placed,
+        market: &Arc<DeviceMarket>,
+        source: &StateSource,
         cache: Option<&Cache>,
     ) -> Result<Self, MLError> {
         if placed.on_device {
             let config = replay_config(settings, placed.capacity);
-            return Ok(Self::Device(Box::new(GpuPrioritizedReplay::new(stream, config, cache)?)));
+            let replay = match config.storage {
+                ReplayStorage::Rows => GpuPrioritizedReplay::new(stream, config, cache)?,
+                ReplayStorage::Compact => {
+                    let source = DeviceSource::new(stream, Arc::clone(market), settings.learner.gamma)?;
+                    GpuPrioritizedReplay::compact(stream, config, source, cache)?
+                }
+            };
+            return Ok(Self::Device(Box::new(replay)));
         }
-        let memory = ReplayMemory::new(&settings.replay, STATE_DIM, settings.run.seed)?;
+        let memory = ReplayMemory::of_market(&settings.replay, source, settings.run.seed)?;
         Ok(Self::Host(Box::new(HostStore { memory, batch: BatchBuffers::default(), drawn: Vec::new() })))
     }
 
@@ -55,13 +67,12 @@ impl Store {
         }
     }
 
-    /// The work of an epoch boundary.
+    /// Looks whether every update of the epoch had rows. Waits.
     ///
     /// # Errors
     /// [`MLError::NoMass`] when an update found nothing to draw.
-    pub(super) fn maintain(&mut self, stream: &Stream) -> Result<(), MLError> {
+    pub(super) fn check_draws(&self, stream: &Stream) -> Result<(), MLError> {
         if let Self::Device(replay) = self {
-            replay.maintain(stream)?;
             let counters = replay.counters(stream)?;
             if counters.empty_samples > 0 {
                 return Err(MLError::NoMass { rows: counters.len });
@@ -105,7 +116,12 @@ impl HostStore {
         if n == 0 {
             return Ok(());
         }
-        let rows = collector.rows();
+        let Some(rows) = collector.rows() else {
+            if let Some(rows) = collector.compact_rows() {
+                self.memory.insert_compact(&rows.download(stream, n)?)?;
+            }
+            return Ok(());
+        };
         let states = stream.download_range(&rows.states, 0, n * STATE_DIM)?;
         let next_states = stream.download_range(&rows.next_states, 0, n * STATE_DIM)?;
         let actions = stream.download_range(&rows.actions, 0, n)?;

@@ -1,182 +1,287 @@
-//! Between a replay memory here and one on a device: the same rows, priorities and counts.
+//! Between a replay memory on a device and a snapshot: the arrays of [`super::snapshot`], which the CPU engine's memory
+//! makes too.
+//!
+//! Rows go from one to the other a block at a time, so that host memory holds them once.
 
-use foxhunt_core::settings::{ReplayKind, ReplaySettings};
-use foxhunt_ops::gpu_replay::{GpuReplayState, ReplayCounters};
+use std::borrow::Cow;
+use std::ops::Range;
+
+use foxhunt_core::settings::{ReplayKind, ReplaySettings, ReplayStorage};
+use foxhunt_cuda::Stream;
+use foxhunt_market::STATE_DIM;
+use foxhunt_ops::gpu_replay::{BLOCK_ROWS, GpuPrioritizedReplay, GpuReplayState, ReplayCounters};
 use foxhunt_ops::priority_tree::PriorityTreeState;
-use foxhunt_ops::ring::{BatchBuffers, RowLayout, Rows};
+use foxhunt_ops::ring::{BatchBuffers, CompactRow, RowLayout, StateSource, check_whole};
 
-use super::{ReplayMemory, beta_schedule};
+use super::beta_schedule;
+use super::snapshot::{Frame, Whole, compact_of, put_compact, put_whole, refused, whole_of};
 use crate::MLError;
+use crate::engine::Snapshot;
 
-impl ReplayMemory {
-    /// The memory that `state` was read from, made with the same settings.
-    pub(crate) fn from_device(
-        settings: &ReplaySettings,
-        state_dim: usize,
-        seed: u64,
-        state: &GpuReplayState,
-    ) -> Result<Self, MLError> {
-        let mut memory = Self::new(settings, state_dim, seed)?;
-        let counters = &state.counters;
-        let rows = unpack(memory.ring.layout(), &state.words);
-        let refused = [counters.refused_rewards, counters.refused_states];
-        memory.ring.restore(&as_rows(&rows), counters.inserted, refused)?;
-        if let Some(tree) = &mut memory.tree {
-            tree.restore(&PriorityTreeState {
-                priorities: state.priorities.clone(),
-                max_priority: counters.max_priority,
-                refused: counters.refused,
-                capped: counters.capped,
-            })?;
+/// How a whole row of an engine's memory is laid out.
+const LAYOUT: RowLayout = RowLayout { state_dim: STATE_DIM };
+
+/// Everything that `replay` holds. Waits.
+pub(crate) fn save(
+    replay: &GpuPrioritizedReplay,
+    stream: &Stream,
+    settings: &ReplaySettings,
+    seed: u64,
+) -> Result<Snapshot, MLError> {
+    let settings = ReplaySettings { capacity: replay.capacity(), ..settings.clone() };
+    snapshot_of(&settings, seed, replay.save(stream)?, &mut |rows| Ok(replay.rows(stream, rows)?))
+}
+
+/// Makes `replay` the memory that was saved, by this engine or another. On a wrong snapshot nothing changes.
+pub(crate) fn restore(
+    replay: &mut GpuPrioritizedReplay,
+    stream: &Stream,
+    settings: &ReplaySettings,
+    snapshot: &Snapshot,
+    source: &StateSource,
+) -> Result<(), MLError> {
+    let settings = ReplaySettings { capacity: replay.capacity(), ..settings.clone() };
+    let (state, rows) = state_of(&settings, snapshot, source)?;
+    Ok(replay.restore(stream, &state, &mut |range, words| rows.write(range, words))?)
+}
+
+/// The snapshot of a device's memory of which `read` reads rows.
+fn snapshot_of(
+    settings: &ReplaySettings,
+    seed: u64,
+    state: GpuReplayState,
+    read: &mut dyn FnMut(Range<usize>) -> Result<Vec<u32>, MLError>,
+) -> Result<Snapshot, MLError> {
+    let mut snapshot = Snapshot::default();
+    let GpuReplayState { priorities, counters, order } = state;
+    match settings.storage {
+        ReplayStorage::Compact => put_compact(&mut snapshot, read(0..counters.len)?),
+        ReplayStorage::Rows => {
+            let n = counters.len;
+            let mut rows = BatchBuffers {
+                states: vec![0.0; n * STATE_DIM],
+                next_states: vec![0.0; n * STATE_DIM],
+                actions: vec![0; n],
+                rewards: vec![0.0; n],
+                terminated: vec![0.0; n],
+                discounts: vec![0.0; n],
+                ..BatchBuffers::default()
+            };
+            for first in (0..n).step_by(BLOCK_ROWS) {
+                let words = read(first..n.min(first + BLOCK_ROWS))?;
+                for (i, row) in (first..).zip(words.chunks_exact(LAYOUT.stride())) {
+                    LAYOUT.unpack(row, i, &mut rows);
+                }
+            }
+            put_whole(&mut snapshot, STATE_DIM, rows);
         }
-        if let (Some(rank), Some(order)) = (&mut memory.rank, &state.order) {
-            rank.restore(order, counters.len)?;
-        }
-        memory.samples_taken = counters.samples;
-        memory.stale_updates = counters.stale;
-        Ok(memory)
     }
-
-    /// What a memory on a device, made with `settings`, becomes this one from.
-    pub(crate) fn to_device(&self, settings: &ReplaySettings) -> GpuReplayState {
-        let counters = self.counters();
-        let tree = self.tree.as_ref().map(|tree| tree.save());
-        let (priorities, max_priority) = match tree {
-            Some(tree) => (tree.priorities, tree.max_priority),
-            // Rows drawn alike have no priorities; those of new rows do no harm.
-            None => (vec![1.0; self.len()], 1.0),
-        };
-        let rows = self.ring.save();
-        GpuReplayState {
-            words: pack(self.ring.layout(), &rows),
+    Frame {
+        shape: [settings.capacity as u64, STATE_DIM as u64],
+        inserted: counters.inserted,
+        rng: Some([seed, counters.samples]),
+        counters: [
+            counters.refused_rewards,
+            counters.refused_states,
+            counters.refused,
+            counters.capped,
+            counters.stale,
+        ],
+        priorities: (settings.kind != ReplayKind::Uniform).then_some(PriorityTreeState {
             priorities,
-            counters: ReplayCounters {
-                len: self.len(),
-                inserted: self.ring.inserted(),
-                samples: self.samples_taken,
-                beta: beta_schedule(settings).at(self.samples_taken) as f32,
-                max_priority,
-                refused: counters.refused_td_errors,
-                capped: counters.capped_priorities,
-                stale: counters.stale_updates,
-                refused_rewards: counters.refused_rewards,
-                refused_states: counters.refused_states,
-                ..ReplayCounters::default()
-            },
-            order: match settings.kind {
-                ReplayKind::RankBased => self.rank.as_ref().map(|rank| rank.state().clone()),
-                ReplayKind::Uniform | ReplayKind::Proportional => None,
-            },
+            max_priority: counters.max_priority,
+            refused: counters.refused,
+            capped: counters.capped,
+        }),
+        order,
+    }
+    .save(&mut snapshot);
+    Ok(snapshot)
+}
+
+/// Rows on their way to a device.
+enum Rows<'a> {
+    Whole(Whole<'a>),
+    Compact(Cow<'a, [CompactRow]>),
+}
+
+impl Rows<'_> {
+    /// Writes the words of the rows `range`, u32 `[range, stride]`.
+    fn write(&self, range: Range<usize>, words: &mut [u32]) {
+        match self {
+            Self::Compact(rows) => words.copy_from_slice(rows[range].as_flattened()),
+            Self::Whole(whole) => {
+                let rows = whole.rows();
+                for (i, row) in range.zip(words.chunks_exact_mut(LAYOUT.stride())) {
+                    LAYOUT.pack(&rows, i, row);
+                }
+            }
         }
     }
 }
 
-fn as_rows(rows: &BatchBuffers) -> Rows<'_> {
-    Rows {
-        states: &rows.states,
-        next_states: &rows.next_states,
-        actions: &rows.actions,
-        rewards: &rows.rewards,
-        terminated: &rows.terminated,
-        discounts: &rows.discounts,
-    }
-}
-
-/// Rows as words, u32 `[n, stride]`.
-fn pack(layout: RowLayout, rows: &BatchBuffers) -> Vec<u32> {
-    let (dim, stride) = (layout.state_dim, layout.stride());
-    let mut words = vec![0; rows.len() * stride];
-    for (i, row) in words.chunks_exact_mut(stride).enumerate() {
-        let states = rows.states[i * dim..(i + 1) * dim].iter();
-        let next_states = rows.next_states[i * dim..(i + 1) * dim].iter();
-        for (word, value) in row.iter_mut().zip(states.chain(next_states)) {
-            *word = value.to_bits();
+/// What a device's memory is restored from.
+fn state_of<'a>(
+    settings: &ReplaySettings,
+    snapshot: &'a Snapshot,
+    source: &StateSource,
+) -> Result<(GpuReplayState, Rows<'a>), MLError> {
+    let ranked = settings.kind == ReplayKind::RankBased;
+    let shape = [settings.capacity as u64, STATE_DIM as u64];
+    let (frame, rows) = Frame::load(snapshot, shape, settings.kind != ReplayKind::Uniform, ranked)?;
+    let len = rows.len();
+    let rows = match settings.storage {
+        ReplayStorage::Compact => Rows::Compact(compact_of(rows, source, &frame)?),
+        ReplayStorage::Rows => {
+            let whole = whole_of(rows, Some(source), &frame)?;
+            check_whole(&whole.rows(), STATE_DIM, settings.capacity, frame.inserted).map_err(refused)?;
+            Rows::Whole(whole)
         }
-        let rest = [rows.rewards[i], rows.terminated[i], rows.discounts[i]].map(f32::to_bits);
-        row[layout.action()] = rows.actions[i];
-        row[layout.action() + 1..layout.used()].copy_from_slice(&rest);
-    }
-    words
-}
-
-/// What [`pack`] packed.
-fn unpack(layout: RowLayout, words: &[u32]) -> BatchBuffers {
-    let (dim, stride) = (layout.state_dim, layout.stride());
-    let mut rows = BatchBuffers::new(words.len() / stride, dim);
-    for (i, row) in words.chunks_exact(stride).enumerate() {
-        for k in 0..dim {
-            rows.states[i * dim + k] = f32::from_bits(row[k]);
-            rows.next_states[i * dim + k] = f32::from_bits(row[layout.next_state() + k]);
-        }
-        let rest = &row[layout.action()..layout.used()];
-        rows.actions[i] = rest[0];
-        rows.rewards[i] = f32::from_bits(rest[1]);
-        rows.terminated[i] = f32::from_bits(rest[2]);
-        rows.discounts[i] = f32::from_bits(rest[3]);
-    }
-    rows
+    };
+    let samples = frame.rng.map_or(0, |[_, samples]| samples);
+    // Rows drawn alike have no priorities; those of new rows do no harm.
+    let (priorities, max_priority) =
+        frame.priorities.map_or_else(|| (vec![1.0; len], 1.0), |tree| (tree.priorities, tree.max_priority));
+    let [refused_rewards, refused_states, refused, capped, stale] = frame.counters;
+    let state = GpuReplayState {
+        priorities,
+        counters: ReplayCounters {
+            len,
+            inserted: frame.inserted,
+            samples,
+            beta: beta_schedule(settings).at(samples) as f32,
+            max_priority,
+            refused,
+            capped,
+            stale,
+            refused_rewards,
+            refused_states,
+            ..ReplayCounters::default()
+        },
+        order: frame.order.filter(|_| ranked),
+    };
+    Ok((state, rows))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::engine::Snapshot;
+    use std::sync::Arc;
 
-    /// A memory of each kind, past its first turn, with refusals and sorts: there and back it is the same, and draws
-    /// the same next.
+    use foxhunt_core::Settings;
+    use foxhunt_market::synthetic::RandomWalk;
+    use foxhunt_market::{Market, Normalise, features::first_bar};
+    use foxhunt_ops::ring::Transition;
+
+    use super::*;
+    use crate::replay::ReplayMemory;
+    use crate::replay::convert::{as_rows, to_whole};
+
+    const KINDS: [ReplayKind; 3] = [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased];
+
+    fn source() -> StateSource {
+        let walk = RandomWalk { n_bars: 600, seed: 3, volatility: 0.02, start_price: 30.0 };
+        let execution = Settings::default().execution;
+        let fit = Normalise::FitOn(first_bar(&execution)..600);
+        let market = Market::prepare(walk.bars().unwrap(), &execution, fit).unwrap();
+        StateSource::new(Arc::new(market), 0.9)
+    }
+
+    fn settings(kind: ReplayKind, storage: ReplayStorage) -> ReplaySettings {
+        ReplaySettings { kind, storage, capacity: 7, resort_every: 2, ..ReplaySettings::default() }
+    }
+
+    /// A memory past its first turn, with refusals and sorts.
+    fn lived(settings: &ReplaySettings, source: &StateSource) -> ReplayMemory {
+        let mut memory = ReplayMemory::of_market(settings, source, 5).unwrap();
+        let mut batch = BatchBuffers::default();
+        for turn in 0..6_u32 {
+            let x = turn as f32;
+            let row = |action, reward, exposure| Transition {
+                bar: 500 + turn,
+                steps: turn + 1,
+                action,
+                terminated: turn % 2 == 1,
+                inputs: [exposure, -x, 0.0],
+                next_inputs: [x, 0.5, 0.5],
+                reward,
+            };
+            let reward = if turn == 2 { f32::INFINITY } else { x };
+            let exposure = if turn == 4 { f32::NAN } else { 1.0 };
+            let rows = [row(turn, reward, 0.25), row(44, 0.25, exposure)].map(|row| row.pack().unwrap());
+            match settings.storage {
+                ReplayStorage::Compact => memory.insert_compact(&rows).unwrap(),
+                ReplayStorage::Rows => memory.insert(&as_rows(&to_whole(&rows, source))).unwrap(),
+            };
+            memory.sample(4, &mut batch).unwrap();
+            memory.update_priorities(&batch.indices, &[x, 0.1, f32::NAN, 1e9]).unwrap();
+        }
+        memory
+    }
+
+    /// Through what a device holds and back it is the same snapshot, whichever form the device and the snapshot have.
     #[test]
     fn there_and_back_is_the_same_memory() {
-        for kind in [ReplayKind::Uniform, ReplayKind::Proportional, ReplayKind::RankBased] {
-            let settings = ReplaySettings { kind, capacity: 7, resort_every: 2, ..ReplaySettings::default() };
-            let mut memory = ReplayMemory::new(&settings, 3, 5).unwrap();
-            let mut batch = BatchBuffers::default();
-            for turn in 0..6_u32 {
-                let x = turn as f32;
-                let states = [x, 0.5, -x, if turn == 4 { f32::NAN } else { 1.0 }, 2.0, 3.0];
-                let rewards = [if turn == 2 { f32::INFINITY } else { x }, 0.25];
-                let rows = Rows {
-                    states: &states,
-                    next_states: &states,
-                    actions: &[turn, 44],
-                    rewards: &rewards,
-                    terminated: &[1.0, 0.0],
-                    discounts: &[0.9, 0.81],
-                };
-                memory.insert(&rows).unwrap();
-                memory.sample(4, &mut batch).unwrap();
-                memory.update_priorities(&batch.indices, &[x, 0.1, f32::NAN, 1e9]).unwrap();
+        let source = source();
+        for kind in KINDS {
+            for from in [ReplayStorage::Rows, ReplayStorage::Compact] {
+                let memory = lived(&settings(kind, from), &source);
+                let saved = memory.snapshot();
+                for to in [ReplayStorage::Rows, ReplayStorage::Compact] {
+                    let on_device = settings(kind, to);
+                    let (state, rows) = state_of(&on_device, &saved, &source).unwrap();
+                    let stride = if to == ReplayStorage::Compact { 8 } else { LAYOUT.stride() };
+                    let back = snapshot_of(&on_device, 5, state, &mut |range| {
+                        let mut words = vec![0; range.len() * stride];
+                        rows.write(range, &mut words);
+                        Ok(words)
+                    })
+                    .unwrap();
+                    if from == to {
+                        assert_eq!(back, saved, "{kind:?} {from:?}");
+                    }
+                    let mut restored = ReplayMemory::of_market(&settings(kind, from), &source, 1).unwrap();
+                    restored.restore_from(&back, &source).unwrap();
+                    assert_eq!(restored.snapshot(), saved, "{kind:?} {from:?} to {to:?}");
+                }
             }
-            let there = memory.to_device(&settings);
-            let mut back = ReplayMemory::from_device(&settings, 3, 5, &there).unwrap();
-            let same: fn(&ReplayMemory) -> Snapshot = ReplayMemory::snapshot;
-            assert_eq!(same(&back), same(&memory), "{kind:?}");
-            assert_eq!(back.to_device(&settings), there);
-            let mut other = BatchBuffers::default();
-            memory.sample(5, &mut batch).unwrap();
-            back.sample(5, &mut other).unwrap();
-            assert_eq!(batch, other, "{kind:?}");
         }
     }
 
     #[test]
-    fn words_that_do_not_fit_are_refused() {
-        let settings = ReplaySettings { capacity: 4, ..ReplaySettings::default() };
-        let mut memory = ReplayMemory::new(&settings, 2, 0).unwrap();
-        memory
-            .insert(&Rows {
-                states: &[1.0, 2.0],
-                next_states: &[3.0, 4.0],
-                actions: &[1],
-                rewards: &[1.0],
-                terminated: &[0.0],
-                discounts: &[0.5],
-            })
-            .unwrap();
-        let mut state = memory.to_device(&settings);
-        state.words[0] = f32::NAN.to_bits();
-        assert!(ReplayMemory::from_device(&settings, 2, 0, &state).is_err());
-        let mut state = memory.to_device(&settings);
-        state.counters.inserted = 3;
-        assert!(ReplayMemory::from_device(&settings, 2, 0, &state).is_err());
+    fn snapshots_that_do_not_fit_are_refused() {
+        let source = source();
+        for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
+            let settings = settings(ReplayKind::Proportional, storage);
+            let saved = lived(&settings, &source).snapshot();
+            assert!(state_of(&settings, &saved, &source).is_ok());
+            let refused = |what: &str, change: &dyn Fn(&mut Snapshot)| {
+                let mut snapshot = saved.clone();
+                change(&mut snapshot);
+                let error = state_of(&settings, &snapshot, &source).err();
+                assert!(matches!(error, Some(MLError::Checkpoint { .. })), "{storage:?} without {what}");
+            };
+            for name in saved.arrays.keys().filter(|name| *name != "replay.rng") {
+                refused(name, &|snapshot| drop(snapshot.arrays.remove(name)));
+            }
+            refused("its count", &|snapshot| {
+                use crate::engine::ArrayData;
+                snapshot.arrays.get_mut("replay.inserted").unwrap().data = ArrayData::U64(vec![3]);
+            });
+        }
+    }
+
+    /// A memory that knows no market takes no compact rows, and says why.
+    #[test]
+    fn a_memory_without_a_market_takes_no_compact_rows() {
+        let source = source();
+        let compact = settings(ReplayKind::Proportional, ReplayStorage::Compact);
+        let saved = lived(&compact, &source).snapshot();
+        let mut plain = ReplayMemory::new(&compact, STATE_DIM, 1).unwrap();
+        let error = plain.restore(&saved).unwrap_err().to_string();
+        assert!(error.contains("knows no market"), "{error}");
+        assert!(plain.insert_compact(&[[0; 8]]).is_err());
+        plain.restore_from(&saved, &source).unwrap();
+        let mut other = ReplayMemory::of_market(&compact, &source, 1).unwrap();
+        assert!(other.insert(&as_rows(&plain.rows())).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! The replay buffer on candle tensors.
 
 use candle_core::{Device, Tensor};
-use foxhunt_core::settings::{MemoryFallback, ReplayKind, ReplaySettings};
+use foxhunt_core::settings::{MemoryFallback, ReplayKind, ReplaySettings, ReplayStorage};
 use foxhunt_ops::priority_tree::UpdateReport;
 use foxhunt_ops::ring::{BatchBuffers, InsertReport, Rows};
 
@@ -91,6 +91,7 @@ impl GpuReplayBuffer {
             beta_annealing_steps: config.beta_annealing_steps,
             epsilon: config.epsilon.into(),
             resort_every,
+            storage: ReplayStorage::Rows,
             memory_fallback: MemoryFallback::Error,
         };
         Ok(Self { memory: ReplayMemory::new(&settings, config.state_dim, seed)?, discounts: Vec::new() })

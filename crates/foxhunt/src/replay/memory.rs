@@ -1,10 +1,14 @@
 //! Replay memory on slices: ring, priorities, rank order and the count of samples, moved together.
 
-use foxhunt_core::settings::{ReplayKind, ReplaySettings};
+use foxhunt_core::settings::{ReplayKind, ReplaySettings, ReplayStorage};
 use foxhunt_core::{LinearSchedule, Philox};
+use foxhunt_market::STATE_DIM;
+use foxhunt_ops::OpError;
 use foxhunt_ops::priority_tree::{PriorityParams, PriorityTree, SumTree, UpdateReport, random_bits};
 use foxhunt_ops::rank_sampler::RankSampler;
-use foxhunt_ops::ring::{BatchBuffers, InsertReport, Ring, RowLayout, Rows, uniform_slot};
+use foxhunt_ops::ring::{
+    BatchBuffers, COMPACT_WORDS, CompactRow, InsertReport, Ring, RowLayout, Rows, StateSource, uniform_slot,
+};
 
 use crate::MLError;
 
@@ -49,12 +53,34 @@ struct Live {
 }
 
 impl ReplayMemory {
-    /// An empty memory with all its rows allocated. `memory_fallback` of the settings is the engine's business.
+    /// An empty memory of whole rows with all of them allocated: it knows no market, so `storage` of the settings is not
+    /// asked. `memory_fallback` is the engine's business.
     ///
     /// # Errors
     /// [`MLError::InvalidArgument`] for a setting outside its range, [`MLError::HostMemory`] with the bytes that
     /// could not be had.
     pub fn new(settings: &ReplaySettings, state_dim: usize, seed: u64) -> Result<Self, MLError> {
+        Self::build(settings, seed, || Ring::new(settings.capacity, state_dim))
+    }
+
+    /// An empty memory for the states of `source`, which stores rows as `settings.storage` says.
+    ///
+    /// # Errors
+    /// As [`ReplayMemory::new`].
+    pub fn of_market(settings: &ReplaySettings, source: &StateSource, seed: u64) -> Result<Self, MLError> {
+        match settings.storage {
+            ReplayStorage::Rows => Self::new(settings, STATE_DIM, seed),
+            ReplayStorage::Compact => {
+                Self::build(settings, seed, || Ring::compact(settings.capacity, source.clone()))
+            }
+        }
+    }
+
+    fn build(
+        settings: &ReplaySettings,
+        seed: u64,
+        ring: impl FnOnce() -> Result<Ring, OpError>,
+    ) -> Result<Self, MLError> {
         let refuse =
             |what, value: f64, rule| Err(MLError::InvalidArgument { what, value: value.to_string(), rule });
         if !(0.0..=1.0).contains(&settings.beta_start) {
@@ -66,7 +92,7 @@ impl ReplayMemory {
         let capacity = settings.capacity;
         let params = PriorityParams { alpha: settings.alpha as f32, epsilon: settings.epsilon as f32 };
         // The largest part first: where the whole cannot be had, that shows before the small parts are touched.
-        let ring = Ring::new(capacity, state_dim)?;
+        let ring = ring()?;
         let tree = match settings.kind {
             ReplayKind::Uniform => None,
             ReplayKind::Proportional | ReplayKind::RankBased => Some(PriorityTree::new(capacity, params)?),
@@ -93,6 +119,22 @@ impl ReplayMemory {
     /// Bytes that [`ReplayMemory::new`] takes; `u64::MAX` when the number does not fit. Asks for nothing.
     #[must_use]
     pub fn bytes(settings: &ReplaySettings, state_dim: usize) -> u64 {
+        Self::bytes_with(settings, RowLayout { state_dim }.bytes(settings.capacity))
+    }
+
+    /// Bytes that [`ReplayMemory::of_market`] takes, as [`ReplayMemory::bytes`].
+    #[must_use]
+    pub fn bytes_of_market(settings: &ReplaySettings) -> u64 {
+        match settings.storage {
+            ReplayStorage::Rows => Self::bytes(settings, STATE_DIM),
+            ReplayStorage::Compact => Self::bytes_with(
+                settings,
+                (settings.capacity as u64).saturating_mul(4 * COMPACT_WORDS as u64),
+            ),
+        }
+    }
+
+    fn bytes_with(settings: &ReplaySettings, row_bytes: u64) -> u64 {
         let sums = SumTree::bytes(settings.capacity);
         let rows = settings.capacity as u64;
         let beside = match settings.kind {
@@ -100,7 +142,7 @@ impl ReplayMemory {
             ReplayKind::Proportional => sums.saturating_add(rows.saturating_mul(4)),
             ReplayKind::RankBased => sums.saturating_mul(2).saturating_add(rows.saturating_mul(16)),
         };
-        RowLayout { state_dim }.bytes(settings.capacity).saturating_add(beside)
+        row_bytes.saturating_add(beside)
     }
 
     /// How rows are drawn.
@@ -172,13 +214,28 @@ impl ReplayMemory {
     /// Stores rows; each gets the largest priority so far. A row that is not finite is refused and counted.
     ///
     /// # Errors
-    /// [`MLError::Shape`] when the fields do not belong together; nothing is stored then.
+    /// [`MLError::Shape`] when the fields do not belong together, [`MLError::InvalidArgument`] where rows are stored
+    /// compact; nothing is stored then.
     pub fn insert(&mut self, rows: &Rows<'_>) -> Result<InsertReport, MLError> {
         let report = self.ring.insert(rows)?;
+        Ok(self.inserted(report))
+    }
+
+    /// As [`ReplayMemory::insert`], for a memory of compact rows.
+    ///
+    /// # Errors
+    /// [`MLError::InvalidArgument`] where rows are stored whole and for a row that ends behind the last bar; nothing is
+    /// stored then.
+    pub fn insert_compact(&mut self, rows: &[CompactRow]) -> Result<InsertReport, MLError> {
+        let report = self.ring.insert_compact(rows)?;
+        Ok(self.inserted(report))
+    }
+
+    fn inserted(&mut self, report: InsertReport) -> InsertReport {
         if let Some(tree) = &mut self.tree {
             tree.insert(report.first_slot, report.written);
         }
-        Ok(report)
+        report
     }
 
     /// Draws `batch` rows, with replacement, the way the settings say. `out` is resized to fit; a batch of 0

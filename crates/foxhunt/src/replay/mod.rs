@@ -1,6 +1,6 @@
 //! Replay memory: transitions kept in a ring and drawn uniformly, by priority or by rank of priority.
 //!
-//! A row is stored whole, in one block of memory, by [`foxhunt_ops::ring`]; beside it stand the priorities of
+//! A row is stored whole or compact, in one block of memory, by [`foxhunt_ops::ring`]; beside it stand the priorities of
 //! [`foxhunt_ops::priority_tree`], integer masses whose sums are exact, and, when rows are drawn by rank, the order of
 //! [`foxhunt_ops::rank_sampler`]. Each of those modules states its formulas; this one puts them together and says
 //! in which order things happen:
@@ -15,7 +15,8 @@
 //! has the same structure over raw device buffers.
 
 mod buffer_type;
-mod device;
+mod convert;
+pub(crate) mod device;
 mod gpu_buffer;
 mod memory;
 mod snapshot;
@@ -26,7 +27,7 @@ mod tests;
 
 pub use buffer_type::{BatchSample, Experience, ReplayBufferType};
 pub use foxhunt_ops::priority_tree::UpdateReport;
-pub use foxhunt_ops::ring::{BatchBuffers, InsertReport, Rows};
+pub use foxhunt_ops::ring::{BatchBuffers, CompactRow, InsertReport, Rows, StateSource};
 pub use gpu_buffer::{GpuBatch, GpuReplayBuffer, GpuReplayBufferConfig};
 pub(crate) use memory::beta_schedule;
 pub use memory::{ReplayCounters, ReplayMemory};
@@ -44,6 +45,9 @@ impl From<GpuReplayError> for MLError {
             GpuReplayError::Op(error) => error.into(),
             GpuReplayError::Cuda(CudaError::OutOfMemory { what, bytes, free }) => {
                 Self::GpuMemoryError { what, requested: bytes, free }
+            }
+            GpuReplayError::Cuda(CudaError::DriverMemory { free, .. }) => {
+                Self::GpuMemoryError { what: "code and graphs of the driver", requested: 0, free }
             }
             GpuReplayError::Cuda(
                 error @ (CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::NoCompiler { .. }),

@@ -1,14 +1,18 @@
 //! Replay memory to named arrays and back, to the bit.
 //!
-//! Rows leave in slot order, fields apart and without padding, so a snapshot does not depend on how an engine lays
-//! out its rows. Sums are not saved: they are exact, so building them again gives the same ones.
+//! Rows leave in slot order and without padding, so a snapshot does not depend on how an engine lays out its rows: fields
+//! apart where they are stored whole, eight words a row where they are stored compact. A memory of either form goes on from
+//! both. Sums are not saved: they are exact, so building them again gives the same ones.
+
+use std::borrow::Cow;
 
 use foxhunt_ops::OpError;
 use foxhunt_ops::priority_tree::PriorityTreeState;
 use foxhunt_ops::rank_sampler::{RankSampler, RankSamplerState};
-use foxhunt_ops::ring::{BatchBuffers, Rows};
+use foxhunt_ops::ring::{BatchBuffers, COMPACT_WORDS, CompactRow, Rows, StateSource, check_compact};
 
 use super::ReplayMemory;
+use super::convert::{StoredRows, as_rows, to_compact, to_whole};
 use crate::MLError;
 use crate::engine::{Array, ArrayData, Snapshot};
 
@@ -19,93 +23,76 @@ pub struct RestoreReport {
     pub missing_rng: bool,
 }
 
-impl ReplayMemory {
-    /// Everything it holds, as arrays named `replay.*`: `shape` u64 `[capacity, state_dim]`, `inserted` u64 `[1]`,
-    /// `rng` u64 `[seed, samples taken]`, `counters` u64 [refused rewards, refused states, refused TD errors, capped
-    /// priorities, stale updates], then in slot order, with n rows stored, `state` and `next_state` f32 [n,
-    /// state_dim], `action` u32 `[n]`, `reward`, `terminated`, `discount` f32 `[n]`, and where there are priorities
-    /// `priority` f32 `[n]` and `max_priority` f32 `[1]`, and where there is a rank order `rank_order` u32 [rows at the last
-    /// sort] and `rank_counts` u64 `[updates since that sort, sorts]`.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        let mut put = |name: &str, shape: Vec<usize>, data| {
-            snapshot.arrays.insert(format!("replay.{name}"), Array { shape, data });
-        };
-        let (n, dim) = (self.len(), self.state_dim());
-        let c = self.counters();
-        let counters =
-            [c.refused_rewards, c.refused_states, c.refused_td_errors, c.capped_priorities, c.stale_updates];
-        put("shape", vec![2], ArrayData::U64(vec![self.capacity() as u64, dim as u64]));
-        put("inserted", vec![1], ArrayData::U64(vec![self.ring.inserted()]));
-        put("rng", vec![2], ArrayData::U64(vec![self.seed, self.samples_taken]));
-        put("counters", vec![5], ArrayData::U64(counters.to_vec()));
-        let rows = self.ring.save();
-        put("state", vec![n, dim], ArrayData::F32(rows.states));
-        put("next_state", vec![n, dim], ArrayData::F32(rows.next_states));
-        put("action", vec![n], ArrayData::U32(rows.actions));
-        put("reward", vec![n], ArrayData::F32(rows.rewards));
-        put("terminated", vec![n], ArrayData::F32(rows.terminated));
-        put("discount", vec![n], ArrayData::F32(rows.discounts));
-        if let Some(tree) = &self.tree {
-            let state = tree.save();
-            put("priority", vec![n], ArrayData::F32(state.priorities));
-            put("max_priority", vec![1], ArrayData::F32(vec![state.max_priority]));
+/// Everything of a memory but its rows.
+pub(super) struct Frame {
+    /// Rows it can hold, values in a state.
+    pub(super) shape: [u64; 2],
+    pub(super) inserted: u64,
+    /// Seed, samples taken.
+    pub(super) rng: Option<[u64; 2]>,
+    /// Refused rewards, refused states, refused TD errors, capped priorities, stale updates.
+    pub(super) counters: [u64; 5],
+    pub(super) priorities: Option<PriorityTreeState>,
+    pub(super) order: Option<RankSamplerState>,
+}
+
+impl Frame {
+    /// Adds its arrays.
+    pub(super) fn save(self, snapshot: &mut Snapshot) {
+        put(snapshot, "shape", vec![2], ArrayData::U64(self.shape.to_vec()));
+        put(snapshot, "inserted", vec![1], ArrayData::U64(vec![self.inserted]));
+        if let Some(rng) = self.rng {
+            put(snapshot, "rng", vec![2], ArrayData::U64(rng.to_vec()));
         }
-        if let Some(rank) = &self.rank {
-            let state = rank.state();
-            put("rank_order", vec![state.order.len()], ArrayData::U32(state.order.clone()));
-            put("rank_counts", vec![2], ArrayData::U64(vec![state.updates_since_sort, state.sorts]));
+        put(snapshot, "counters", vec![5], ArrayData::U64(self.counters.to_vec()));
+        if let Some(state) = self.priorities {
+            put(snapshot, "priority", vec![state.priorities.len()], ArrayData::F32(state.priorities));
+            put(snapshot, "max_priority", vec![1], ArrayData::F32(vec![state.max_priority]));
         }
-        snapshot
+        if let Some(state) = self.order {
+            let counts = vec![state.updates_since_sort, state.sorts];
+            put(snapshot, "rank_order", vec![state.order.len()], ArrayData::U32(state.order));
+            put(snapshot, "rank_counts", vec![2], ArrayData::U64(counts));
+        }
     }
 
-    /// Becomes the memory that was saved, seed and sample number included; other arrays of the snapshot are not
-    /// looked at. A snapshot without `replay.rng` is taken with a warning, everything else must be there.
-    ///
-    /// # Errors
-    /// [`MLError::Checkpoint`] naming the array that is missing or does not fit this memory. Nothing changes then.
-    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<RestoreReport, MLError> {
+    /// Reads and checks what a memory of `shape` needs: with priorities or without, with a rank order if it must have one.
+    pub(super) fn load(
+        snapshot: &Snapshot,
+        shape: [u64; 2],
+        prioritised: bool,
+        ranked: bool,
+    ) -> Result<(Self, StoredRows<'_>), MLError> {
         let get = Getter(snapshot);
-        let shape = get.u64s("shape", Some(2))?;
-        let ours = [self.capacity() as u64, self.state_dim() as u64];
-        if shape != ours {
-            let (rows, values, [capacity, dim]) = (shape[0], shape[1], ours);
+        let theirs = get.u64s("shape", Some(2))?;
+        if theirs != shape {
+            let (rows, values, [capacity, dim]) = (theirs[0], theirs[1], shape);
             return Err(misfit(format!(
                 "replay memory of {rows} rows and {values} state values, this one has {capacity} and {dim}"
             )));
         }
         let counters = get.u64s("counters", Some(5))?;
-        let rows = Rows {
-            states: get.f32s("state", None)?,
-            next_states: get.f32s("next_state", None)?,
-            actions: get.u32s("action")?,
-            rewards: get.f32s("reward", None)?,
-            terminated: get.f32s("terminated", None)?,
-            discounts: get.f32s("discount", None)?,
-        };
-        let n = rows.len();
-
-        // Everything is checked before anything changes.
+        let counters = std::array::from_fn(|k| counters[k]);
         let inserted = get.u64s("inserted", Some(1))?[0];
-        self.ring.check(&rows, inserted).map_err(refused)?;
-        let tree_state = match &self.tree {
-            Some(tree) => {
+        let rows = get.rows()?;
+        let n = rows.len();
+        if !prioritised && get.has("priority") {
+            return Err(misfit("it has priorities, this memory draws uniformly".into()));
+        }
+        let priorities = match prioritised {
+            true => {
                 let state = PriorityTreeState {
                     priorities: get.f32s("priority", Some(n))?.to_vec(),
                     max_priority: get.f32s("max_priority", Some(1))?[0],
                     refused: counters[2],
                     capped: counters[3],
                 };
-                tree.check(&state).map_err(refused)?;
+                state.check(usize::try_from(shape[0]).unwrap_or(usize::MAX)).map_err(refused)?;
                 Some(state)
             }
-            None if get.has("priority") => {
-                return Err(misfit("it has priorities, this memory draws uniformly".into()));
-            }
-            None => None,
+            false => None,
         };
-        let rank_state = if self.rank.is_some() || (get.has("rank_order") && self.tree.is_some()) {
+        let order = if ranked || (get.has("rank_order") && prioritised) {
             let counts = get.u64s("rank_counts", Some(2))?;
             let order = get.u32s("rank_order")?.to_vec();
             let state = RankSamplerState { order, updates_since_sort: counts[0], sorts: counts[1] };
@@ -115,28 +102,189 @@ impl ReplayMemory {
             None
         };
         let rng = if get.has("rng") { Some(get.u64s("rng", Some(2))?) } else { None };
-        if rank_state.is_some() && self.rank.is_none() {
-            self.rank = Some(RankSampler::new(self.capacity(), self.alpha, self.resort_every)?);
+        if rng.is_none() {
+            tracing::warn!("the snapshot has no replay.rng: replay draws and beta start again from sample 0");
         }
+        let rng = rng.map(|rng| [rng[0], rng[1]]);
+        Ok((Self { shape, inserted, rng, counters, priorities, order }, rows))
+    }
 
-        self.ring.restore(&rows, inserted, [counters[0], counters[1]]).map_err(refused)?;
-        if let (Some(tree), Some(state)) = (&mut self.tree, &tree_state) {
-            tree.restore(state).map_err(refused)?;
+    /// Rows refused for their reward and for their states.
+    pub(super) fn refused_rows(&self) -> [u64; 2] {
+        [self.counters[0], self.counters[1]]
+    }
+}
+
+/// Adds the arrays of whole rows.
+pub(super) fn put_whole(snapshot: &mut Snapshot, dim: usize, rows: BatchBuffers) {
+    let n = rows.actions.len();
+    put(snapshot, "state", vec![n, dim], ArrayData::F32(rows.states));
+    put(snapshot, "next_state", vec![n, dim], ArrayData::F32(rows.next_states));
+    put(snapshot, "action", vec![n], ArrayData::U32(rows.actions));
+    put(snapshot, "reward", vec![n], ArrayData::F32(rows.rewards));
+    put(snapshot, "terminated", vec![n], ArrayData::F32(rows.terminated));
+    put(snapshot, "discount", vec![n], ArrayData::F32(rows.discounts));
+}
+
+/// Adds the array of compact rows, u32 `[n * 8]`.
+pub(super) fn put_compact(snapshot: &mut Snapshot, words: Vec<u32>) {
+    put(snapshot, "compact", vec![words.len() / COMPACT_WORDS, COMPACT_WORDS], ArrayData::U32(words));
+}
+
+fn put(snapshot: &mut Snapshot, name: &str, shape: Vec<usize>, data: ArrayData) {
+    snapshot.arrays.insert(format!("replay.{name}"), Array { shape, data });
+}
+
+/// `rows` as compact ones of `source`, checked.
+pub(super) fn compact_of<'a>(
+    rows: StoredRows<'a>,
+    source: &StateSource,
+    frame: &Frame,
+) -> Result<Cow<'a, [CompactRow]>, MLError> {
+    let rows: Cow<'a, [CompactRow]> = match rows {
+        StoredRows::Compact(rows) => rows.into(),
+        StoredRows::Whole(rows) => {
+            rows.check(foxhunt_market::STATE_DIM).map_err(refused)?;
+            let unplaced = |row| misfit(format!("replay row {row} shows no states of this market"));
+            to_compact(&rows, source).map_err(unplaced)?.into()
         }
-        if let (Some(rank), Some(state)) = (&mut self.rank, &rank_state) {
-            rank.restore(state, n).map_err(refused)?;
+    };
+    let capacity = usize::try_from(frame.shape[0]).unwrap_or(usize::MAX);
+    check_compact(&rows, source, capacity, frame.inserted).map_err(refused)?;
+    Ok(rows)
+}
+
+/// `rows` as whole ones; what they are when they are whole already. Compact ones are checked, whole ones are not.
+pub(super) fn whole_of<'a>(
+    rows: StoredRows<'a>,
+    source: Option<&StateSource>,
+    frame: &Frame,
+) -> Result<Whole<'a>, MLError> {
+    match (rows, source) {
+        (StoredRows::Whole(rows), _) => Ok(Whole::Stored(rows)),
+        (StoredRows::Compact(rows), Some(source)) => {
+            let capacity = usize::try_from(frame.shape[0]).unwrap_or(usize::MAX);
+            check_compact(rows, source, capacity, frame.inserted).map_err(refused)?;
+            Ok(Whole::Made(Box::new(to_whole(rows, source))))
         }
-        self.stale_updates = counters[4];
-        match rng {
-            Some(rng) => (self.seed, self.samples_taken) = (rng[0], rng[1]),
+        (StoredRows::Compact(_), None) => {
+            Err(misfit("its rows are compact, and this memory knows no market to complete them from".into()))
+        }
+    }
+}
+
+/// Whole rows, borrowed from a snapshot or made.
+pub(super) enum Whole<'a> {
+    Stored(Rows<'a>),
+    Made(Box<BatchBuffers>),
+}
+
+impl Whole<'_> {
+    pub(super) fn rows(&self) -> Rows<'_> {
+        match self {
+            Self::Stored(rows) => *rows,
+            Self::Made(rows) => as_rows(rows),
+        }
+    }
+}
+
+impl ReplayMemory {
+    /// Everything it holds, as arrays named `replay.*`: `shape` u64 `[capacity, state_dim]`, `inserted` u64 `[1]`,
+    /// `rng` u64 `[seed, samples taken]`, `counters` u64 [refused rewards, refused states, refused TD errors, capped
+    /// priorities, stale updates], then in slot order, with n rows stored, `state` and `next_state` f32 [n,
+    /// state_dim], `action` u32 `[n]`, `reward`, `terminated`, `discount` f32 `[n]`, or instead of these six `compact` u32
+    /// `[n, 8]` ([`foxhunt_ops::ring::compact`]), and where there are priorities
+    /// `priority` f32 `[n]` and `max_priority` f32 `[1]`, and where there is a rank order `rank_order` u32 [rows at the last
+    /// sort] and `rank_counts` u64 `[updates since that sort, sorts]`.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        let c = self.counters();
+        let frame = Frame {
+            shape: self.shape(),
+            inserted: self.ring.inserted(),
+            rng: Some([self.seed, self.samples_taken]),
+            counters: [
+                c.refused_rewards,
+                c.refused_states,
+                c.refused_td_errors,
+                c.capped_priorities,
+                c.stale_updates,
+            ],
+            priorities: self.tree.as_ref().map(|tree| tree.save()),
+            order: self.rank.as_ref().map(|rank| rank.state().clone()),
+        };
+        frame.save(&mut snapshot);
+        match self.ring.source() {
+            Some(_) => put_compact(&mut snapshot, self.ring.save_compact().as_flattened().to_vec()),
+            None => put_whole(&mut snapshot, self.state_dim(), self.ring.save()),
+        }
+        snapshot
+    }
+
+    /// Becomes the memory that was saved, seed and sample number included; other arrays of the snapshot are not
+    /// looked at. A snapshot without `replay.rng` is taken with a warning, everything else must be there.
+    ///
+    /// # Errors
+    /// [`MLError::Checkpoint`] naming the array that is missing or does not fit this memory, also when its rows are
+    /// compact and this memory stores whole ones. Nothing changes then.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<RestoreReport, MLError> {
+        self.restore_with(snapshot, None)
+    }
+
+    /// As [`ReplayMemory::restore`], with what completes compact rows.
+    ///
+    /// # Errors
+    /// As [`ReplayMemory::restore`], compact rows that fit excepted.
+    pub fn restore_from(
+        &mut self,
+        snapshot: &Snapshot,
+        source: &StateSource,
+    ) -> Result<RestoreReport, MLError> {
+        self.restore_with(snapshot, Some(source))
+    }
+
+    fn restore_with(
+        &mut self,
+        snapshot: &Snapshot,
+        source: Option<&StateSource>,
+    ) -> Result<RestoreReport, MLError> {
+        // Everything is checked before anything changes.
+        let (frame, rows) = Frame::load(snapshot, self.shape(), self.tree.is_some(), self.rank.is_some())?;
+        let n = rows.len();
+        let new_rank = match (&frame.order, &self.rank) {
+            (Some(_), None) => Some(RankSampler::new(self.capacity(), self.alpha, self.resort_every)?),
+            _ => None,
+        };
+        match self.ring.source().cloned() {
+            Some(source) => {
+                let rows = compact_of(rows, &source, &frame)?;
+                self.ring.restore_compact(&rows, frame.inserted, frame.refused_rows())
+            }
             None => {
-                tracing::warn!(
-                    "the snapshot has no replay.rng: replay draws and beta start again from sample 0"
-                );
-                self.samples_taken = 0;
+                let whole = whole_of(rows, source, &frame)?;
+                self.ring.restore(&whole.rows(), frame.inserted, frame.refused_rows())
             }
         }
-        Ok(RestoreReport { missing_rng: rng.is_none() })
+        .map_err(refused)?;
+
+        self.rank = new_rank.or(self.rank.take());
+        if let (Some(tree), Some(state)) = (&mut self.tree, &frame.priorities) {
+            tree.restore(state).map_err(refused)?;
+        }
+        if let (Some(rank), Some(state)) = (&mut self.rank, &frame.order) {
+            rank.restore(state, n).map_err(refused)?;
+        }
+        self.stale_updates = frame.counters[4];
+        match frame.rng {
+            Some([seed, samples]) => (self.seed, self.samples_taken) = (seed, samples),
+            None => self.samples_taken = 0,
+        }
+        Ok(RestoreReport { missing_rng: frame.rng.is_none() })
+    }
+
+    fn shape(&self) -> [u64; 2] {
+        [self.capacity() as u64, self.state_dim() as u64]
     }
 
     /// All stored rows in slot order, as a batch with weights 1.
@@ -152,7 +300,7 @@ pub(crate) fn stored_capacity(snapshot: &Snapshot) -> Option<usize> {
     usize::try_from(shape[0]).ok().filter(|&capacity| capacity > 0)
 }
 
-fn refused(error: OpError) -> MLError {
+pub(super) fn refused(error: OpError) -> MLError {
     misfit(error.to_string())
 }
 
@@ -185,6 +333,27 @@ impl<'a> Getter<'a> {
             ArrayData::U64(values) => sized(name, values, len),
             _ => Err(misfit(format!("replay.{name} is not u64"))),
         }
+    }
+
+    fn rows(&self) -> Result<StoredRows<'a>, MLError> {
+        if self.has("compact") {
+            let words = self.u32s("compact")?;
+            let (rows, rest) = words.as_chunks::<COMPACT_WORDS>();
+            return match rest {
+                [] => Ok(StoredRows::Compact(rows)),
+                _ => {
+                    Err(misfit(format!("replay.compact has {} values, which are no rows of 8", words.len())))
+                }
+            };
+        }
+        Ok(StoredRows::Whole(Rows {
+            states: self.f32s("state", None)?,
+            next_states: self.f32s("next_state", None)?,
+            actions: self.u32s("action")?,
+            rewards: self.f32s("reward", None)?,
+            terminated: self.f32s("terminated", None)?,
+            discounts: self.f32s("discount", None)?,
+        }))
     }
 
     fn u32s(&self, name: &str) -> Result<&'a [u32], MLError> {

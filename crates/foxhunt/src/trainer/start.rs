@@ -82,8 +82,8 @@ impl<'a> Trainer<'a> {
     }
 
     /// As [`Trainer::resume`], with settings to change and an engine of the caller's making. Only
-    /// `training.epochs`, `training.patience`, `checkpoint.*`, `run.device`, `run.threads` and `run.dir` may differ
-    /// from the settings the run was started with.
+    /// `training.epochs`, `training.patience`, `checkpoint.*`, `replay.storage`, `run.device`, `run.threads` and `run.dir`
+    /// may differ from the settings the run was started with.
     ///
     /// # Errors
     /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs.
@@ -215,6 +215,7 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
     merged.training.epochs = changed.training.epochs;
     merged.training.patience = changed.training.patience;
     merged.checkpoint = CheckpointSettings { ..changed.checkpoint.clone() };
+    merged.replay.storage = changed.replay.storage;
     merged.run.device = changed.run.device;
     merged.run.threads = changed.run.threads;
     merged.run.dir = PathBuf::clone(&changed.run.dir);
@@ -224,8 +225,8 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
     Err(MLError::Checkpoint {
         path: path.to_path_buf(),
         reason:
-            "a resumed run may change only training.epochs, training.patience, checkpoint.*, run.device, \
-                 run.threads and run.dir"
+            "a resumed run may change only training.epochs, training.patience, checkpoint.*, replay.storage, \
+                 run.device, run.threads and run.dir"
                 .to_owned(),
     })
 }
