@@ -34,14 +34,14 @@ pub const PORTFOLIO_INPUTS: [&str; 3] = ["exposure", "unrealised_return", "bars_
 /// The metadata of `policy`.
 #[must_use]
 pub fn of(policy: &Policy) -> BTreeMap<String, String> {
-    let shape = policy.layout().shape();
+    let (shape, head) = (policy.layout().shape(), policy.settings().network.head);
     let normaliser = policy.normaliser();
     let inputs: Vec<&str> = FEATURES.iter().map(|f| f.name).chain(PORTFOLIO_INPUTS).collect();
     let look_back: Vec<usize> = FEATURES.iter().map(|f| f.look_back).collect();
     let entries = [
         ("format", json!(1)),
         ("version", json!(env!("CARGO_PKG_VERSION"))),
-        ("head", json!(shape.head)),
+        ("head", json!(head)),
         ("dueling", json!(shape.dueling)),
         ("inputs", json!(inputs)),
         ("look_back", json!(look_back)),
@@ -54,8 +54,8 @@ pub fn of(policy: &Policy) -> BTreeMap<String, String> {
                 "bound": NORMALISED_BOUND,
             }),
         ),
-        ("branches", json!(shape.head.branches())),
-        ("actions", actions(shape.head)),
+        ("branches", json!(head.branches())),
+        ("actions", actions(head)),
         ("tick_size", json!(policy.tick_size())),
         ("settings_hash", json!(settings_hash(policy.settings()))),
     ];

@@ -81,7 +81,8 @@ pub fn check_states(n: usize, state_dim: usize) -> Vec<f32> {
 pub fn check(policy: &Policy, format: Format, path: &Path) -> Result<Parity, MLError> {
     let unfit = |reason: String| MLError::Checkpoint { path: path.to_path_buf(), reason };
     let layout = policy.layout();
-    let (state_dim, n_outputs, head) = (layout.shape().state_dim, layout.n_outputs(), layout.shape().head);
+    let (state_dim, n_outputs, head) =
+        (layout.shape().state_dim, layout.n_outputs(), policy.settings().network.head);
     let own = QNetwork::with_parameters(layout.clone(), policy.parameters().to_vec())?;
     let other = match format {
         Format::Onnx => {
