@@ -2,11 +2,11 @@
 the one for the older text format. Usage: scrape.py HOST:PORT [COUNT] [FILE]; FILE keeps the last scrape. Needs
 prometheus_client."""
 
+import importlib.metadata
 import sys
 import time
 import urllib.request
 
-import prometheus_client
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as text_format
 
@@ -32,7 +32,7 @@ def main(address, count=1000, file=None):
     if file:
         with open(file, "w") as out:
             out.write(text)
-    print(f"prometheus_client {prometheus_client.__version__ if hasattr(prometheus_client, '__version__') else ''}: "
+    print(f"prometheus_client {importlib.metadata.version('prometheus_client')}: "
           f"{count} scrapes in {time.time() - start:.1f} s, slowest {1e3 * slowest:.1f} ms, {len(series)} series each, "
           f"{len(epochs)} epochs seen, healthy {found['foxhunt_healthy', ()]:.0f}, loss {found['foxhunt_loss', ()]:.4g}")
 
