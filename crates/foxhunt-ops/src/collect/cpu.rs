@@ -303,8 +303,7 @@ struct Refused {
 /// Row `i` compact; its window ends at the bar `reached`.
 fn packed(rows: &RowBuffer, i: usize, reached: u32) -> CompactRow {
     let (steps, rows) = (rows.steps()[i], rows.as_rows());
-    let inputs =
-        |states: &[f32]| std::array::from_fn(|k| states[i * STATE_DIM + N_MARKET_FEATURES + k]);
+    let inputs = |states: &[f32]| std::array::from_fn(|k| states[i * STATE_DIM + N_MARKET_FEATURES + k]);
     let row = Transition {
         bar: reached - steps,
         steps,
