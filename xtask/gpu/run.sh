@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a device and nothing else of this project.
 #
-#   gpu-bundle/run.sh [parity] [engine] [learn] [sanitizer] [replay] [quick] [update] [collect] [loop] [peers] [profile]
+#   gpu-bundle/run.sh [parity] [engine] [learn] [sanitizer] [replay] [quick] [update] [collect] [loop] [soak] [peers] [profile]
 #
 # Each stage writes a log to $OUT (default ./gpu-out) and the table of results comes last. Exit 1 if a stage failed.
 set -u
@@ -48,14 +48,19 @@ for s in $stages; do
   parity) stage parity 240 "$here/gpu" ;;
   sanitizer)
     for tool in memcheck racecheck synccheck initcheck; do
-      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform rank_ties rank_captured hot_path_graph bits collect_ learner_graph learner_skips guard_}
+      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform compact_ rank_ties rank_cycle rank_captured hot_path_graph bits collect_ learner_graph learner_skips guard_}
     done
     ;;
   engine) stage engine 120 "$here/it" cuda:: --test-threads 1 ;;
   learn) stage learn 120 "$here/prove_learning" --device cuda ;;
-  replay) stage replay 240 bench replay ;;
+  replay)
+    stage replay 240 bench replay
+    stage compact 120 bench replay --storage compact
+    ;;
+  soak) stage soak 700 "$here/foxhunt" bench soak --json ;;
   quick) stage replay 120 bench replay --capacity 1048576 --rank-capacity 1048576 ;;
-  update | collect | loop) stage "$s" 120 bench "$s" ;;
+  update | collect) stage "$s" 120 bench "$s" ;;
+  loop) stage loop 120 bench loop --fallback ;;
   profile) stage profile 120 ncu --clock-control none -k regex:'sample_proportional|update_priorities|insert_rows' -s 2000 -c 6 --set full "$here/foxhunt" bench replay --capacity 1048576 --rank-capacity 1048576 ;;
   peers)
     if ls "$here"/wheels/*.whl >/dev/null 2>&1; then
@@ -69,7 +74,7 @@ for s in $stages; do
   esac
 done
 
-for log in parity engine learn replay update collect loop peers; do
+for log in parity engine learn replay compact update collect loop soak peers; do
   [ -f "$out/$log.log" ] && { echo "--- $log"; tail -n 75 "$out/$log.log"; }
 done
 echo "--- stages"

@@ -19,10 +19,20 @@
 // Chunks of a row that a warp holds, and rows it holds at once: their loads are in flight together.
 constexpr u32 HELD = ROW_CHUNKS < 8 ? ROW_CHUNKS : 8;
 constexpr u32 BATCH = ROW_CHUNKS <= 4 ? 8 : ROW_CHUNKS <= 8 ? 4 : 1;
+// Rows that a warp moves in one access: one, or four compact ones, eight lanes each.
+constexpr u32 UNIT = COMPACT ? 4 : 1;
 
-// Loads rows r, r + step .. below `end` into v (the first eight chunks of each).
+// Loads the units from rows r, r + step .. on, below `end`, into v (the first eight chunks of each).
 __device__ __forceinline__ void load_rows(const Rows& rows, u32 r, u32 step, u32 end, u32 v[BATCH][HELD]) {
   u32 lane = threadIdx.x & 31;
+#if COMPACT
+  const u32* words = (const u32*)rows.states + lane;
+#pragma unroll
+  for (u32 k = 0; k < BATCH; k++) {
+    u32 first = r + k * step;
+    v[k][0] = first + lane / 8 < end ? words[(u64)first * ROW_STRIDE] : 0;
+  }
+#else
 #pragma unroll
   for (u32 k = 0; k < BATCH; k++)
     if (r + k * step < end) {
@@ -32,11 +42,18 @@ __device__ __forceinline__ void load_rows(const Rows& rows, u32 r, u32 step, u32
         v[k][j] = word < ROW_USED ? *field_word(rows, word, r + k * step, &stride) : 0;
       }
     }
+#endif
 }
 
-// Why row r, of which v holds the first chunks, is refused: 0 not, 1 reward, 2 state.
+// Why row r, of which v holds the first chunks, or this lane's row of a unit, is refused: 0 not, 1 reward, 2 state.
 __device__ __forceinline__ u32 refusal(const Rows& rows, u32 r, const u32 v[HELD]) {
   u32 lane = threadIdx.x & 31;
+#if COMPACT
+  bool bad = !is_finite(__uint_as_float(v[0]));
+  u32 reward = __ballot_sync(ALL_LANES, bad && is_reward_word(lane & 7)), state = __ballot_sync(ALL_LANES, bad && is_state_word(lane & 7));
+  u32 own = 0xffu << (lane & 24);
+  return reward & own ? 1 : state & own ? 2 : 0;
+#else
   bool bad_state = false, bad_reward = false;
 #pragma unroll
   for (u32 j = 0; j < ROW_CHUNKS; j++) {
@@ -49,6 +66,7 @@ __device__ __forceinline__ u32 refusal(const Rows& rows, u32 r, const u32 v[HELD
     }
   }
   return __any_sync(ALL_LANES, bad_reward) ? 1 : __any_sync(ALL_LANES, bad_state) ? 2 : 0;
+#endif
 }
 
 // Slot of the rank-th accepted row. cursor is below the capacity, at most 2^31, and rank below 2^17.
@@ -82,20 +100,22 @@ extern "C" __global__ void __launch_bounds__(640)
   u32 inserts = c->inserts, tag = inserts | 0x80000000u, v[BATCH][HELD];
   u32 own_leaf = (warp - movers) * 32 + lane;  // of a leaf warp: the first row whose leaf it writes
   u64 guess = 0;
-  if (mover) load_rows(rows, begin + warp, movers, begin + count, v);
+  u32 step = movers * UNIT, start = warp * UNIT, in_unit = COMPACT ? lane / 8 : 0;
+  bool tells = COMPACT ? (lane & 7) == 0 : lane == 0;  // of each row one lane
+  if (mover) load_rows(rows, begin + start, step, begin + count, v);
   else if (own_leaf < count) guess = tree.levels[0][place(slot_of(cursor, begin + own_leaf, capacity))];
   u32 sorted_epoch = changes.capacity ? c->sorted_epoch : 0;
   __syncthreads();
-  bool held = count <= movers * BATCH;
+  bool held = count <= step * BATCH;
   if (mover)
-    for (u32 base = warp; base < count; base += movers * BATCH) {
-      if (base != warp) load_rows(rows, begin + base, movers, begin + count, v);
+    for (u32 base = start; base < count; base += step * BATCH) {
+      if (base != start) load_rows(rows, begin + base, step, begin + count, v);
 #pragma unroll
       for (u32 k = 0; k < BATCH; k++) {
-        u32 r = base + k * movers;
-        if (r >= count) break;
+        if (base + k * step >= count) break;
+        u32 r = base + k * step + in_unit;
         u32 why = refusal(rows, begin + r, v[k]);
-        if (lane == 0) {
+        if (tells && r < count) {
           if (why == 0) atomicOr(&accepted[r >> 5], 1u << (r & 31));
           else atomicAdd(&refused[why], 1u);
         }
@@ -163,22 +183,26 @@ extern "C" __global__ void __launch_bounds__(640)
     return rank;
   };
   if (mover) {
-    for (u32 base = warp; base < count; base += movers * BATCH) {
-      if (!held) load_rows(rows, begin + base, movers, begin + count, v);
+    for (u32 base = start; base < count; base += step * BATCH) {
+      if (!held) load_rows(rows, begin + base, step, begin + count, v);
 #pragma unroll
       for (u32 k = 0; k < BATCH; k++) {
-        u32 r = base + k * movers;
+        u32 r = base + k * step + in_unit;
         if (r >= count) break;
         bool have;
         u32 rank = rank_of(r, &have);
         if (!have) continue;
         u32* row = ring.words + row_offset(slot_of(cursor, rank, capacity));
+#if COMPACT
+        row[lane & 7] = v[k][0];
+#else
 #pragma unroll
         for (u32 j = 0; j < ROW_CHUNKS; j++) {
           u32 word = j * 32 + lane, stride;
           if (word < ROW_STRIDE)
             row[word] = j < HELD ? v[k][j < HELD ? j : 0] : word < ROW_USED ? *field_word(rows, word, begin + r, &stride) : 0;
         }
+#endif
       }
     }
     return;
