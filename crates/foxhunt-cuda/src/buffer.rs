@@ -70,11 +70,13 @@ pub(crate) struct Allocation {
     pub(crate) ptr: sys::CUdeviceptr,
     /// Its address on the host when it is pinned host memory, else 0.
     pub(crate) host: usize,
+    /// Whether somebody else frees it.
+    pub(crate) borrowed: bool,
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if (self.ptr == 0 && self.host == 0) || self.device.bind().is_err() {
+        if self.borrowed || (self.ptr == 0 && self.host == 0) || self.device.bind().is_err() {
             return; // After a fault the driver takes the memory back with the context.
         }
         CALLS.frees.add();
@@ -120,8 +122,20 @@ impl<T: Pod> DeviceBuffer<T> {
                 Err(error) => return device.check("cuMemAlloc", Err(error)),
             };
         }
-        let allocation = Arc::new(Allocation { device: Arc::clone(device), ptr, host: 0 });
+        let allocation = Arc::new(Allocation { device: Arc::clone(device), ptr, host: 0, borrowed: false });
         Ok(Self { allocation, shape, what, element: PhantomData })
+    }
+
+    /// Memory that another library owns and frees, seen as a buffer. Nothing is copied.
+    ///
+    /// # Safety
+    /// `address` must be that of `[T; shape]` in memory of `device`, aligned for `T` and initialised wherever a kernel reads
+    /// it. Work queued with the buffer must be ordered behind what wrote the memory, and the owner must free it behind
+    /// that work. No launch or graph keeps it alive: for work that is captured it must outlive the graph.
+    #[must_use]
+    pub unsafe fn borrowed(device: &Arc<Device>, what: &'static str, shape: Shape, address: u64) -> Self {
+        let allocation = Allocation { device: Arc::clone(device), ptr: address, host: 0, borrowed: true };
+        Self { allocation: Arc::new(allocation), shape, what, element: PhantomData }
     }
 }
 
@@ -166,6 +180,16 @@ impl<T> DeviceBuffer<T> {
     #[must_use]
     pub fn device(&self) -> &Arc<Device> {
         &self.allocation.device
+    }
+
+    /// The same memory, seen as its first `len` elements; it is freed when neither buffer names it.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] when there are fewer.
+    pub fn share(&self, len: usize) -> Result<Self, CudaError> {
+        self.holds(len)?;
+        let allocation = Arc::clone(&self.allocation);
+        Ok(Self { allocation, shape: len.into(), what: self.what, element: PhantomData })
     }
 
     /// Refuses a buffer of fewer than `n` elements.

@@ -51,8 +51,7 @@ impl Device {
     /// # Errors
     /// [`CudaError::NoDriver`], [`CudaError::NoDevice`], [`CudaError::Driver`].
     pub fn open(ordinal: usize) -> Result<Arc<Self>, CudaError> {
-        // SAFETY: it only tries to open the library; other calls below panic without it.
-        if !unsafe { sys::is_culib_present() } {
+        if !driver_is_there() {
             return Err(CudaError::NoDriver);
         }
         let count = match CudaContext::device_count() {
@@ -67,6 +66,14 @@ impl Device {
         // SAFETY: buffers of this crate are ordered by their stream and kept alive by graphs and launches, so
         // cudarc's own event bookkeeping, which breaks stream capture, is not needed.
         unsafe { context.disable_event_tracking() };
+        Self::over(&context)
+    }
+
+    /// A device over the context of another library built on `cudarc`, whose settings stay as they are.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn over(context: &Arc<CudaContext>) -> Result<Arc<Self>, CudaError> {
         let attribute =
             |a| context.attribute(a).map(|v| v.unsigned_abs()).map_err(|e| plain("cuDeviceGetAttribute", e));
         let mut version = 0;
@@ -75,7 +82,7 @@ impl Device {
             .result()
             .map_err(|e| plain("cuDriverGetVersion", e))?;
         let info = DeviceInfo {
-            ordinal,
+            ordinal: context.ordinal(),
             name: context.name().map_err(|e| plain("cuDeviceGetName", e))?,
             compute_capability: (
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -85,6 +92,7 @@ impl Device {
             total_bytes: context.total_mem().map_err(|e| plain("cuDeviceTotalMem", e))? as u64,
             driver_version: version.unsigned_abs(),
         };
+        let context = Arc::clone(context);
         Ok(Arc::new(Self { context, info, fault: OnceLock::new(), last_kernel: Mutex::new("none") }))
     }
 
@@ -144,6 +152,19 @@ impl Device {
     pub(crate) fn launched(&self, kernel: &'static str) {
         *self.last_kernel.lock().unwrap_or_else(PoisonError::into_inner) = kernel;
     }
+}
+
+/// Whether there is a driver library; without one most calls panic.
+#[cfg(not(feature = "beside-candle"))]
+fn driver_is_there() -> bool {
+    // SAFETY: it only tries to open the library.
+    unsafe { sys::is_culib_present() }
+}
+
+/// Beside candle the library is linked: without it the program has not started.
+#[cfg(feature = "beside-candle")]
+fn driver_is_there() -> bool {
+    true
 }
 
 pub(crate) fn plain(call: &str, error: DriverError) -> CudaError {

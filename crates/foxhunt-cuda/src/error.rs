@@ -97,6 +97,12 @@ pub enum CudaError {
         /// The device of the call.
         expected: usize,
     },
+    /// A queue that belongs to one thread was used by another.
+    #[error(
+        "this queue belongs to the thread that took it up: each thread has its own per-thread default stream; make the device \
+         with a stream of its own (candle: Device::new_cuda_with_stream) to share it between threads"
+    )]
+    OtherThread,
     /// An allocation or a copy to the host was asked for while a graph is captured.
     #[error("{call} is not possible while a graph is captured")]
     Capturing {

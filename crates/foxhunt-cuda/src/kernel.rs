@@ -260,7 +260,7 @@ impl<'k> Launch<'k> {
             }
             stream.keep(allocation);
         }
-        device.bind()?;
+        stream.ready()?;
         let words = self.words.as_mut_ptr();
         // SAFETY: every entry of `args` is an index into `words`.
         let mut pointers: Vec<*mut c_void> =

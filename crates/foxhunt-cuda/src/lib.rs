@@ -5,6 +5,10 @@
 //! where there is one: `libcuda` and `libnvrtc` are opened at run time, and a machine without them gets an error
 //! value with one clear line, never a panic. No operation of the learner lives here and no candle type is known here.
 //!
+//! Beside another library built on the same `cudarc`, [`Device::over`], [`Stream::over`] and [`DeviceBuffer::borrowed`] take
+//! over its context, its queue and its memory. The feature `beside-candle` is for programs that link CUDA, as candle's
+//! `cuda` feature does: then the driver is no longer looked for at run time.
+//!
 //! Layers, each adding one promise: `cudarc`'s bindings (right signatures), [`Device`], [`Stream`] and
 //! [`DeviceBuffer`] (right lifetimes and lengths), and [`Launch`], the only unsafe step, whose caller vouches for the
 //! kernel's signature and bounds.

@@ -47,7 +47,8 @@ impl<T: Pod> MappedBuffer<T> {
         let host = host.map_err(|error| plain("cuMemHostAlloc", error))?;
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
-        let mut allocation = Allocation { device: Arc::clone(device), ptr: 0, host: host as usize };
+        let mut allocation =
+            Allocation { device: Arc::clone(device), ptr: 0, host: host as usize, borrowed: false };
         // SAFETY: `host` is mapped memory of this context, and the result goes to a live word.
         let mapped = unsafe { sys::cuMemHostGetDevicePointer_v2(&mut allocation.ptr, host, 0) };
         device.check("cuMemHostGetDevicePointer", mapped.result())?;

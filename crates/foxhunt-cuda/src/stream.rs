@@ -1,8 +1,11 @@
 //! An ordered queue of work on one device: copies, fills, launches, capture.
 //!
-//! A stream is used by one thread at a time. It never touches the default stream.
+//! A stream is used by one thread at a time. Streams made here never touch the default stream; one taken over from another
+//! library may be that, or a per-thread default stream, which is another queue in every thread and therefore refused
+//! in all but the thread that took it over.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 
 use bytemuck::Pod;
 use cudarc::driver::{CudaStream, result, sys};
@@ -16,6 +19,8 @@ use crate::{CudaError, Device, DeviceBuffer, Graph, Shape};
 pub struct Stream {
     device: Arc<Device>,
     stream: Arc<CudaStream>,
+    /// The only thread that may use it, for a queue that is another one in every thread.
+    home: Option<ThreadId>,
     /// Memory named by the launches of a running capture; `None` outside one.
     captured: Mutex<Option<Vec<Arc<Allocation>>>>,
 }
@@ -24,7 +29,31 @@ impl Stream {
     pub(crate) fn new(device: &Arc<Device>) -> Result<Self, CudaError> {
         device.bind()?;
         let stream = device.check("cuStreamCreate", device.context().new_stream())?;
-        Ok(Self { device: Arc::clone(device), stream, captured: Mutex::new(None) })
+        Ok(Self { device: Arc::clone(device), stream, home: None, captured: Mutex::new(None) })
+    }
+
+    /// The queue of another library built on `cudarc`: what is queued here is ordered with that library's own work.
+    ///
+    /// # Errors
+    /// [`CudaError::MixedDevices`] for a stream of another context.
+    pub fn over(device: &Arc<Device>, stream: &Arc<CudaStream>) -> Result<Self, CudaError> {
+        let (own, context) = (device.context(), stream.context());
+        if own.cu_ctx() != context.cu_ctx() {
+            let (got, expected) = (context.ordinal(), own.ordinal());
+            return Err(CudaError::MixedDevices { what: "a stream taken over", got, expected });
+        }
+        // CU_STREAM_PER_THREAD, a handle that means another queue in every thread.
+        let per_thread = stream.cu_stream() as usize == 2;
+        let home = per_thread.then(|| thread::current().id());
+        Ok(Self { device: Arc::clone(device), stream: Arc::clone(stream), home, captured: Mutex::new(None) })
+    }
+
+    /// Makes the context current and refuses a thread that this queue is not of.
+    pub(crate) fn ready(&self) -> Result<(), CudaError> {
+        if self.home.is_some_and(|home| home != thread::current().id()) {
+            return Err(CudaError::OtherThread);
+        }
+        self.device.bind()
     }
 
     /// The device it works on.
@@ -76,7 +105,7 @@ impl Stream {
     /// # Errors
     /// [`CudaError::Driver`].
     pub fn fill<T>(&self, buffer: &mut DeviceBuffer<T>, byte: u8) -> Result<(), CudaError> {
-        self.device.bind()?;
+        self.ready()?;
         let bytes = buffer.bytes() as usize;
         if bytes == 0 {
             return Ok(());
@@ -108,7 +137,7 @@ impl Stream {
     ) -> Result<(), CudaError> {
         self.not_capturing("an upload")?;
         buffer.holds(first.saturating_add(values.len()))?;
-        self.device.bind()?;
+        self.ready()?;
         if values.is_empty() {
             return Ok(());
         }
@@ -140,7 +169,7 @@ impl Stream {
     ) -> Result<Vec<T>, CudaError> {
         self.not_capturing("a download")?;
         buffer.holds(first.saturating_add(len))?;
-        self.device.bind()?;
+        self.ready()?;
         let mut values = vec![T::zeroed(); len];
         if values.is_empty() {
             return Ok(values);
@@ -165,7 +194,7 @@ impl Stream {
         source: &DeviceBuffer<T>,
     ) -> Result<(), CudaError> {
         target.holds(source.len())?;
-        self.device.bind()?;
+        self.ready()?;
         if source.is_empty() {
             return Ok(());
         }
@@ -183,7 +212,7 @@ impl Stream {
     /// [`CudaError::DeviceFault`] when a kernel broke the context, [`CudaError::Driver`].
     pub fn synchronise(&self) -> Result<(), CudaError> {
         self.not_capturing("a synchronisation")?;
-        self.device.bind()?;
+        self.ready()?;
         CALLS.synchronisations.add();
         // SAFETY: the stream is live.
         self.device.check("cuStreamSynchronize", unsafe { result::stream::synchronize(self.raw()) })
@@ -195,7 +224,7 @@ impl Stream {
     /// The error of `work`, or [`CudaError::Driver`].
     pub fn capture<E: From<CudaError>>(&self, work: impl FnOnce(&Self) -> Result<(), E>) -> Result<Graph, E> {
         self.not_capturing("a second capture")?;
-        self.device.bind()?;
+        self.ready()?;
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is live and not the default one.
         let begun = unsafe { result::stream::begin_capture(self.raw(), mode) };
@@ -226,7 +255,9 @@ impl Stream {
 
     /// Remembers memory for a running capture.
     pub(crate) fn keep(&self, allocation: &Arc<Allocation>) {
-        if let Some(kept) = self.lock().as_mut() {
+        if let Some(kept) = self.lock().as_mut()
+            && !allocation.borrowed
+        {
             kept.push(Arc::clone(allocation));
         }
     }
