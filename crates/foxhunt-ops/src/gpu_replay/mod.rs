@@ -22,10 +22,11 @@ pub use foxhunt_cuda::CudaError;
 pub use state::{BLOCK_ROWS, GpuReplayState, ReplayCounters};
 
 use foxhunt_core::settings::ReplayStorage;
-use foxhunt_cuda::nvrtc::{self, Cache};
-use foxhunt_cuda::{DeviceBuffer, Kernel, KernelResources, Module, Stream};
+use foxhunt_cuda::nvrtc::Cache;
+use foxhunt_cuda::{DeviceBuffer, Kernel, KernelResources, Stream};
 
 use crate::error::OpError;
+use crate::gpu_learner::Loader;
 use crate::priority_tree::PriorityParams;
 use crate::priority_tree::cuda::{DeviceUpdate, TreeKernels, programs};
 use crate::priority_tree::device::{ChangeLog, Control, DeviceTree};
@@ -76,6 +77,21 @@ struct Ranks {
     changes_bound: usize,
     /// Orders made since the start.
     sorts: u64,
+}
+
+impl Ranks {
+    fn new(
+        stream: &Stream,
+        tree: &TreeKernels,
+        config: &GpuReplayConfig,
+        resort_every: u64,
+        cache: Option<&Cache>,
+    ) -> Result<Self, GpuReplayError> {
+        let [_, _, code] = programs(config.state_dim, config.capacity, config.storage);
+        let kernels = RankKernels::new(&Loader::new(stream, cache).load(&code)?)?;
+        let device = DeviceRanks::new(stream, tree, config.capacity, config.alpha)?;
+        Ok(Self { device, kernels, resort_every, updates_since: None, changes_bound: 0, sorts: 0 })
+    }
 }
 
 /// Prioritised replay on the device.
@@ -142,19 +158,15 @@ impl GpuPrioritizedReplay {
         if bytes > free {
             return Err(CudaError::OutOfMemory { what: "the replay memory", bytes, free }.into());
         }
-        let target = nvrtc::target_of(stream.device().info().compute_capability);
-        let [tree_code, ring_code, rank_code] = programs(config.state_dim, config.capacity, config.storage);
-        let load = |program| Module::load(stream.device(), &nvrtc::compile(program, &target, cache)?);
-        let kernels = TreeKernels::new(&load(&tree_code)?)?;
-        let insert_rows = load(&ring_code)?.kernel("insert_rows")?;
+        let [tree_code, ring_code, _] = programs(config.state_dim, config.capacity, config.storage);
+        let loader = Loader::new(stream, cache);
+        let kernels = TreeKernels::new(&loader.load(&tree_code)?)?;
+        let insert_rows = loader.load(&ring_code)?.kernel("insert_rows")?;
         insert_rows.prefer_carveout(CARVEOUT)?;
         let (ranks, changes) = match config.sampling {
             GpuSampling::Uniform | GpuSampling::Proportional => (None, ChangeLog::none()),
             GpuSampling::RankBased { resort_every } => {
-                let device = DeviceRanks::new(stream, &kernels, config.capacity, config.alpha)?;
-                let kernels = RankKernels::new(&load(&rank_code)?)?;
-                let ranks =
-                    Ranks { device, kernels, resort_every, updates_since: None, changes_bound: 0, sorts: 0 };
+                let ranks = Ranks::new(stream, &kernels, &config, resort_every, cache)?;
                 (Some(ranks), ChangeLog::zeros(stream, MAX_CHANGES)?)
             }
         };
@@ -301,21 +313,67 @@ impl GpuPrioritizedReplay {
         out: &mut DeviceBatch,
         resort: Resort,
     ) -> Result<(), GpuReplayError> {
+        self.sample_as(stream, self.config.sampling, out, resort)
+    }
+
+    /// Makes draws by rank possible in a memory made for proportional ones: compiles and takes what they need. Nothing
+    /// changes where they are possible already. What was captured before it does not note its changes.
+    ///
+    /// # Errors
+    /// [`OpError::InvalidArgument`] for a memory without priorities or a `resort_every` of 0; as
+    /// [`GpuPrioritizedReplay::new`].
+    pub fn allow_ranks(
+        &mut self,
+        stream: &Stream,
+        resort_every: u64,
+        cache: Option<&Cache>,
+    ) -> Result<(), GpuReplayError> {
+        if self.ranks.is_some() {
+            return Ok(());
+        }
+        if self.config.sampling == GpuSampling::Uniform {
+            return Err(without("priorities").into());
+        }
+        GpuReplayConfig { sampling: GpuSampling::RankBased { resort_every }, ..self.config }.check()?;
+        self.ranks = Some(Ranks::new(stream, &self.kernels, &self.config, resort_every, cache)?);
+        self.changes = ChangeLog::zeros(stream, MAX_CHANGES)?;
+        Ok(())
+    }
+
+    /// As [`GpuPrioritizedReplay::sample_with`], drawn in a way of its own; by rank only where
+    /// [`GpuPrioritizedReplay::allow_ranks`] or the configuration made that possible, whose `resort_every` counts.
+    ///
+    /// # Errors
+    /// As [`GpuPrioritizedReplay::sample`], and [`OpError::InvalidArgument`] for a way that is not possible.
+    pub fn sample_as(
+        &mut self,
+        stream: &Stream,
+        sampling: GpuSampling,
+        out: &mut DeviceBatch,
+        resort: Resort,
+    ) -> Result<(), GpuReplayError> {
         if out.is_empty() {
             return Ok(());
         }
         if self.offered == 0 {
             return Err(OpError::NotEnoughRows { have: 0, need: 1 }.into());
         }
-        if self.config.sampling == GpuSampling::Uniform {
+        if sampling == GpuSampling::Uniform {
             let (draw, programmatic) = (self.config.draw(), self.config.programmatic);
             self.kernels.sample_uniform(stream, &self.ring, &self.control, draw, out, programmatic)?;
             return Ok(());
         }
-        self.make_order(stream, resort)?;
+        if self.config.sampling == GpuSampling::Uniform {
+            return Err(without("priorities").into());
+        }
+        let by_rank = matches!(sampling, GpuSampling::RankBased { .. });
+        if by_rank {
+            self.make_order(stream, resort)?;
+        }
         let (tree, orders) = match &self.ranks {
-            Some(ranks) => (ranks.device.masses(), Some(ranks.device.orders())),
-            None => (&self.tree, None),
+            Some(ranks) if by_rank => (ranks.device.masses(), Some(ranks.device.orders())),
+            None if by_rank => return Err(without("rank orders").into()),
+            _ => (&self.tree, None),
         };
         let draw = self.config.draw();
         let programmatic = self.config.programmatic;
@@ -500,4 +558,9 @@ impl GpuPrioritizedReplay {
         self.epochs = self.epochs.saturating_add(1);
         Ok(())
     }
+}
+
+fn without(what: &str) -> OpError {
+    let value = format!("by something that a memory without {what} does not have");
+    OpError::InvalidArgument { what: "sampling", value, rule: "possible in this memory" }
 }
