@@ -11,6 +11,7 @@
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "tree_sum.cuh"
+#include "record.cuh"
 #include "guard.cuh"
 #define WITH_DECISION
 #include "step.cuh"

@@ -10,7 +10,8 @@ use super::{AdamParams, AdamScale};
 use crate::gpu_learner::memory::{Gradient, Parameters};
 use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, Loader};
-use crate::guard::cuda::{FaultRing, FaultState, GUARD_CUH, GuardState, Record};
+use crate::guard::cuda::{FaultRing, FaultState, GUARD_CUH, GuardState};
+use crate::guard::record::{RECORD_CUH, Record};
 use crate::learner::MAX_CLIP_NORM;
 use crate::tree_sum::TREE_SUM_CUH;
 
@@ -77,8 +78,14 @@ pub fn program() -> Program {
         .header("common.cuh", COMMON_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{}", structs.concat()))
         .header("tree_sum.cuh", TREE_SUM_CUH)
+        .header("record.cuh", RECORD_CUH)
         .header("guard.cuh", GUARD_CUH)
         .header("step.cuh", STEP_CUH)
+}
+
+/// The same without what the guard adds to an update, to time the difference.
+pub(crate) fn program_without_guard() -> Program {
+    program().define("WITHOUT_GUARD", 1)
 }
 
 /// Blocks of 1,024 values.
@@ -95,7 +102,16 @@ pub(crate) struct AdamKernels {
 
 impl AdamKernels {
     pub(crate) fn new(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
-        let module = loader.load(&program())?;
+        Self::of(loader, &program(), processors)
+    }
+
+    /// Without what the guard adds to an update, for timing that; nothing is reported then.
+    pub(crate) fn without_guard(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
+        Self::of(loader, &program_without_guard(), processors)
+    }
+
+    fn of(loader: &Loader<'_>, program: &Program, processors: u32) -> Result<Self, CudaError> {
+        let module = loader.load(program)?;
         let (sum_squares, apply_update) = (module.kernel("sum_squares")?, module.kernel("apply_update")?);
         for kernel in [&sum_squares, &apply_update] {
             kernel.prefer_carveout(CARVEOUT)?;

@@ -1,17 +1,19 @@
 //! Times whole updates inside captured graphs, by growing prefixes, and forward passes for acting.
 //!
 //! An update is a proportional sample of a full memory, learning, and the new priorities. A figure is device time of one
-//! of many in a graph, replayed and timed with events, median of the replays; a phase is the difference of two prefixes.
+//! of many in a graph, replayed and timed with events, median of the replays; a phase is the difference of two prefixes,
+//! what the guard costs that of updates with and without it.
 //! It compares with nothing; peers are run beside it.
 
 use foxhunt_core::Head;
 use foxhunt_cuda::nvrtc::Cache;
-use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
+use foxhunt_cuda::{CudaError, DeviceBuffer, EventTimer, Stream};
 use serde::Serialize;
 
 use super::{GpuLearner, GpuLearnerConfig, GpuLearnerError};
 use crate::gpu_replay::bench::{REPLAYS, mix, time};
 use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig};
+use crate::guard::cuda::DeviceGuard;
 use crate::learner::LearnerState;
 use crate::mlp::MlpShape;
 use crate::ring::cuda::{DeviceBatch, DeviceRows};
@@ -81,12 +83,29 @@ pub fn run(
             update(stream, config, cache, &mut replay, batch, programmatic, &mut add)?;
         }
     }
+    for &batch in &config.batches {
+        guard(stream, config, cache, &mut replay, batch, &mut add)?;
+    }
     for &rows in &config.acting {
         for programmatic in [false, true] {
             acting(stream, config, cache, rows, programmatic, &mut add)?;
         }
     }
     Ok(rows)
+}
+
+/// Times only what the guard costs, for each batch: inside an update, and as two launches behind it.
+///
+/// # Errors
+/// As [`run`].
+pub fn guard_cost(
+    stream: &Stream,
+    config: &BenchConfig,
+    cache: Option<&Cache>,
+    report: &mut dyn FnMut(BenchRow),
+) -> Result<(), GpuLearnerError> {
+    let mut replay = full_memory(stream, config)?;
+    config.batches.iter().try_for_each(|&batch| guard(stream, config, cache, &mut replay, batch, report))
 }
 
 fn full_memory(stream: &Stream, config: &BenchConfig) -> Result<GpuPrioritizedReplay, GpuLearnerError> {
@@ -166,6 +185,68 @@ fn update(
     if progress.counts.skipped > 0 || sums.updates == 0 || !sums.guard.loss.is_finite() {
         let name = format!("{progress:?}, {sums:?}");
         return Err(CudaError::Driver { call: "result check".to_owned(), name }.into());
+    }
+    Ok(())
+}
+
+/// Rounds of replays when graphs are compared that differ by little.
+const ROUNDS: usize = 201;
+
+/// What the guard costs inside a captured update: judgement, sums and record, beside the gate. Three graphs are replayed in
+/// turn, so that all meet the same clocks; a figure is the median difference of a round, its range the middle half.
+fn guard(
+    stream: &Stream,
+    config: &BenchConfig,
+    cache: Option<&Cache>,
+    replay: &mut GpuPrioritizedReplay,
+    batch: usize,
+    add: &mut dyn FnMut(BenchRow),
+) -> Result<(), GpuLearnerError> {
+    let mut of = GpuLearnerConfig::new(config.shape.clone());
+    of.learner.batch = batch;
+    let mut with = learner(stream, &of, cache)?;
+    let mut without = learner(stream, &of, cache)?;
+    without.leave_out_guard(stream, cache)?;
+    let mut out = DeviceBatch::zeros(stream, batch, config.shape.state_dim)?;
+    let mut alone = DeviceGuard::new(stream, cache)?;
+    let one = stream.upload_new("a loss", &[1.0_f32])?;
+    let mut updates = |learner: &mut GpuLearner, beside: bool| {
+        stream.capture(|s| {
+            for _ in 0..UPDATES {
+                replay.sample(s, &mut out)?;
+                learner.prefix(s, &out, 4)?;
+                replay.update(s, &learner.priorities(), batch)?;
+                if beside {
+                    alone.check(s, &one, &one, 0.0, 1e6, false)?;
+                    alone.accumulate(s, &one, &one)?;
+                }
+            }
+            Ok::<(), GpuLearnerError>(())
+        })
+    };
+    let mut graphs = [updates(&mut without, false)?, updates(&mut with, false)?, updates(&mut with, true)?];
+    let mut timer = EventTimer::new(stream.device())?;
+    let mut differences = [Vec::new(), Vec::new()];
+    for round in 0..ROUNDS + 5 {
+        let mut us = [0.0; 3];
+        for (us, graph) in us.iter_mut().zip(&mut graphs) {
+            *us = timer.time(stream, || graph.launch(stream))? / UPDATES as f64;
+        }
+        if round >= 5 {
+            differences[0].push(us[1] - us[0]);
+            differences[1].push(us[2] - us[1]);
+        }
+    }
+    for (op, mut us) in ["guard inside the update", "guard behind it, two launches"].iter().zip(differences) {
+        us.sort_by(f64::total_cmp);
+        add(BenchRow {
+            op: (*op).to_owned(),
+            rows: batch,
+            programmatic: true,
+            us: us[ROUNDS / 2],
+            us_range: [us[ROUNDS / 4], us[ROUNDS * 3 / 4]],
+            tflops: 0.0,
+        });
     }
     Ok(())
 }

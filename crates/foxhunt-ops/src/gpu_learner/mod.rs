@@ -38,7 +38,8 @@ use crate::adam::cuda::AdamKernels;
 use crate::error::check_len;
 use crate::gpu_replay::GpuReplayError;
 use crate::guard::GuardWords;
-use crate::guard::cuda::{FaultRing, Record};
+use crate::guard::cuda::FaultRing;
+use crate::guard::record::Record;
 use crate::learner::{EpochSums, LearnerCounts, LearnerState, Progress};
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::{Forward, Job, MlpKernels, stride};
@@ -78,14 +79,16 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Every program of the learner and of the guard by itself.
+/// Every program of the learner, and of the guard and the Q monitor by themselves.
 #[must_use]
 pub fn programs() -> Vec<Program> {
     let mut all = crate::mlp::cuda::programs();
     all.extend([
         crate::td_loss::cuda::program(),
         crate::adam::cuda::program(),
+        crate::adam::cuda::program_without_guard(),
         crate::guard::cuda::program(),
+        crate::q_monitor::cuda::program(),
     ]);
     all
 }
@@ -420,6 +423,17 @@ impl GpuLearner {
         let Some(good) = &self.good else { return Ok(false) };
         self.parameters.copy_from(stream, good)?;
         Ok(true)
+    }
+
+    /// Leaves out what the guard adds to an update, to time the difference. Nothing is reported from here on.
+    pub(crate) fn leave_out_guard(
+        &mut self,
+        stream: &Stream,
+        cache: Option<&Cache>,
+    ) -> Result<(), GpuLearnerError> {
+        let processors = stream.device().info().multiprocessors;
+        self.adam = AdamKernels::without_guard(&Loader::new(stream, cache), processors)?;
+        Ok(())
     }
 
     /// What the kernels use, one line a kernel and tile.

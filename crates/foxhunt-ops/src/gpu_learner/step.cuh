@@ -101,9 +101,11 @@ __device__ __forceinline__ Decision decide(const ApplyArgs& a, const StepState& 
 }
 
 // Counts the update, opens or closes the gate for the priorities, tells the host. One thread; `steppers` other blocks
-// are waited for to have read the state before it changes.
+// are waited for to have read the state before it changes. WITHOUT_GUARD leaves out the judgement, the sums and the
+// record, which are what the guard costs beside the gate, so that a bench can tell how much that is.
 __device__ __forceinline__ void move_on(const ApplyArgs& a, StepState s, const Decision& d, u32 steppers) {
   u64 step = s.updates + s.skipped + 1;
+#ifndef WITHOUT_GUARD
   Judgement j = judge(d.loss, d.norm, s.collapse_threshold, a.loss_threshold, s.warmup != 0, step);
   if (j.halt_grad_collapse) {
     s.collapsed_in_row++;
@@ -112,6 +114,7 @@ __device__ __forceinline__ void move_on(const ApplyArgs& a, StepState s, const D
     s.collapsed_in_row = 0;
   }
   s.loss_clipped_updates += j.halt_loss_clip;
+#endif
   *a.gate = !d.apply;
   FaultState faults;
   if (d.apply) {
@@ -119,7 +122,9 @@ __device__ __forceinline__ void move_on(const ApplyArgs& a, StepState s, const D
     s.updates++;
     s.epoch_updates++;
     s.skipped_in_row = 0;
+#ifndef WITHOUT_GUARD
     add_to_sums(a.sums_of_epoch, d.loss, d.norm);
+#endif
     s.td_sum = __dadd_rn(s.td_sum, d.td_error);
   } else {
     s.skipped++;
@@ -140,12 +145,16 @@ __device__ __forceinline__ void move_on(const ApplyArgs& a, StepState s, const D
   s.longest_skipped_row = max(s.longest_skipped_row, s.skipped_in_row);
   s.longest_collapsed_row = max(s.longest_collapsed_row, s.collapsed_in_row);
   s.bad_states = 0, s.bad_rewards = 0, s.ticket = 0;
+#ifndef WITHOUT_GUARD
   u64 counts[6] = {s.updates, s.skipped, s.skipped_in_row, s.collapsed_in_row, s.longest_skipped_row, s.longest_collapsed_row};
   write_record(a.record, j, counts, 6);
+#endif
   while (*(volatile u32*)&a.state->ticket < steppers) {}
   *a.state = s;
+#ifndef WITHOUT_GUARD
   __threadfence_system();
   if (!d.apply) publish_faults(&faults, a.ring);
   publish_record(a.record, step);
+#endif
 }
 #endif

@@ -1,8 +1,8 @@
 //! The guard on the device: the record and the faults that the host reads without a driver call, and the guard by itself
 //! over raw values.
 //!
-//! How record and ring are written, and why a reader never sees half of one, stands in `guard.cuh`. Kernels of the guard
-//! alone: `guard.cu`; the learner judges inside its last kernel with the same device functions.
+//! How record and ring are written, and why a reader never sees half of one, stands in `record.cuh` and `guard.cuh`. Kernels
+//! of the guard alone: `guard.cu`; the learner judges inside its last kernel with the same device functions.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use foxhunt_cuda::{
     COMMON_CUH, CudaError, Device, DeviceBuffer, Kernel, Launch, MappedBuffer, Stream, shared_struct,
 };
 
+use super::record::{COUNTS, RECORD_CUH, Record};
 use super::{GuardSums, GuardWords};
 use crate::gpu_learner::{CARVEOUT, Loader};
 
@@ -21,12 +22,7 @@ use crate::gpu_learner::{CARVEOUT, Loader};
 pub(crate) const GUARD_CUH: &str = include_str!("guard.cuh");
 const GUARD_CU: &str = include_str!("guard.cu");
 
-const NOT_A_STEP: u64 = u64::MAX;
-const SLOTS: usize = 3;
-const RECORD_WORDS: usize = 16;
 const RING_HEAD: usize = 8;
-/// Counts behind the words of a record.
-const COUNTS: usize = 6;
 
 shared_struct! {
     /// Sums of an epoch and the number of checks.
@@ -77,56 +73,14 @@ impl GuardState {
     }
 }
 
-/// The newest record in pinned memory.
-#[derive(Debug)]
-pub(crate) struct Record(pub(crate) MappedBuffer<u64>);
-
 impl Record {
-    pub(crate) fn new(device: &Arc<Device>) -> Result<Self, CudaError> {
-        let mut record = Self(MappedBuffer::zeros(device, "guard record", SLOTS * RECORD_WORDS)?);
-        record.clear();
-        Ok(record)
-    }
-
-    /// Forgets the record. Nothing may be writing it.
-    pub(crate) fn clear(&mut self) {
-        for i in 0..SLOTS * RECORD_WORDS {
-            self.0.write(i, if i % RECORD_WORDS == 3 { NOT_A_STEP } else { 0 });
-        }
-    }
-
-    /// The newest whole record with the counts behind it; `None` before the first, or when the writer was quicker
-    /// through a thousand tries.
+    /// The newest judgement with the counts behind it; `None` as [`Record::read_words`].
     pub(crate) fn read(&self) -> Option<(GuardWords, [u64; COUNTS])> {
-        for _ in 0..1000 {
-            let step = |slot: usize| self.word(slot, 3).filter(|&step| step != NOT_A_STEP);
-            let newest = (0..SLOTS).filter_map(|slot| Some((step(slot)?, slot))).max();
-            let Some((found, slot)) = newest else {
-                if self.never_written() {
-                    return None;
-                }
-                continue;
-            };
-            fence(Ordering::Acquire);
-            let pair = |i: usize| self.word(slot, i).map(|word| [word as u32, (word >> 32) as u32]);
-            let (Some(a), Some(b), Some(c)) = (pair(0), pair(1), pair(2)) else { return None };
-            let counts = std::array::from_fn(|i| self.word(slot, 4 + i).unwrap_or(0));
-            fence(Ordering::Acquire);
-            if self.word(slot, 3) == Some(found) {
-                let words = [a[0], a[1], b[0], b[1], c[0], c[1], found as u32, (found >> 32) as u32];
-                return Some((GuardWords::from_words(words), counts));
-            }
-        }
-        None
-    }
-
-    fn word(&self, slot: usize, i: usize) -> Option<u64> {
-        self.0.read(slot * RECORD_WORDS + i)
-    }
-
-    /// A slow reader may meet three marks in a row too; before the first record no loss stands anywhere.
-    fn never_written(&self) -> bool {
-        (0..SLOTS).all(|slot| (0..3).all(|i| self.word(slot, i) == Some(0)))
+        let whole = self.read_words()?;
+        let [a, b, c] = whole.words.map(|word| [word as u32, (word >> 32) as u32]);
+        let number = [whole.number as u32, (whole.number >> 32) as u32];
+        let words = [a[0], a[1], b[0], b[1], c[0], c[1], number[0], number[1]];
+        Some((GuardWords::from_words(words), whole.counts))
     }
 }
 
@@ -197,6 +151,7 @@ pub fn program() -> Program {
     Program::new("guard.cu", GUARD_CU)
         .header("common.cuh", COMMON_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
+        .header("record.cuh", RECORD_CUH)
         .header("guard.cuh", GUARD_CUH)
 }
 

@@ -3,9 +3,10 @@
 //   training_guard_check        judges one loss and norm and writes the record to pinned memory
 //   training_guard_accumulate   adds them to the sums on the device
 //
-// One thread each. Record, sums and twin: guard.cuh.
+// One thread each. Record: record.cuh. Sums and twin: guard.cuh.
 #include "common.cuh"
 #include "shared_structs.cuh"
+#include "record.cuh"
 #include "guard.cuh"
 
 extern "C" __global__ void training_guard_check(const float* loss, const float* norm, float collapse_threshold,

@@ -13,7 +13,7 @@
 //! | 6, 7 `step` | u64 number of the step described, low word first |
 //!
 //! On a device the words go to pinned host memory, the step number last and behind a system fence; how a reader never
-//! takes half of a record stands in `guard.cuh`, whose host side is [`mod@cuda`].
+//! takes half of a record stands in `record.cuh`, whose host side is in [`mod@cuda`].
 //!
 //! `accumulate` adds loss and norm to f64 sums with a count. A value that is not finite is left out of its mean and
 //! counted, since one would erase the epoch; [`CollapseCounter`] counts collapsed updates in a row, and a NaN
@@ -21,6 +21,7 @@
 
 mod cpu;
 pub mod cuda;
+pub(crate) mod record;
 #[cfg(test)]
 mod tests;
 

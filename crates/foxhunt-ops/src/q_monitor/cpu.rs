@@ -1,6 +1,7 @@
 //! The CPU twin of the Q monitor.
 
 use super::QRange;
+use crate::tree_sum::{TreeSum, tree_sum};
 
 /// Running sum of max-Q over decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -14,22 +15,22 @@ pub struct MaxQSums {
 }
 
 impl MaxQSums {
-    /// Adds every row of `q`, f32 `[B, sum of branches]`, row-major; `branches` are the widths in order.
+    /// Adds every row of `q`, f32 `[B, sum of branches]`, row-major; `branches` are the widths in order. The rows of one
+    /// call are summed in the tree of [`crate::tree_sum`], a row that is left out as 0.
     ///
     /// # Panics
     /// When `q` is no whole number of rows.
     pub fn accumulate(&mut self, q: &[f32], branches: &[usize]) {
         let width: usize = branches.iter().sum();
         assert!(width > 0 && q.len().is_multiple_of(width), "q must be [rows, {width}]");
+        let mut sum = TreeSum::default();
         for row in q.chunks_exact(width) {
             let value = max_q(row, branches);
-            if value.is_finite() {
-                self.sum += value;
-                self.rows += 1;
-            } else {
-                self.non_finite_rows += 1;
-            }
+            sum.add(if value.is_finite() { value } else { 0.0 });
+            self.rows += u64::from(value.is_finite());
+            self.non_finite_rows += u64::from(!value.is_finite());
         }
+        self.sum += sum.total();
     }
 
     /// Mean of max-Q; `None` over no rows.
@@ -45,24 +46,17 @@ fn largest(values: &[f32]) -> f32 {
     values.iter().fold(f32::NAN, |top, &value| top.max(value))
 }
 
-/// Range of `q`, and whether it passed `threshold`.
+/// Range of `q`, and whether it passed `threshold`. Of two zeros, -0 is the smaller.
 #[must_use]
 pub fn divergence(q: &[f32], threshold: f32) -> QRange {
-    let (mut min, mut max) = (f32::NAN, f32::NAN);
-    let (mut sum, mut count, mut non_finite) = (0.0_f64, 0_u32, 0_u32);
-    for &value in q {
-        if value.is_finite() {
-            min = min.min(value);
-            max = max.max(value);
-            sum += f64::from(value);
-            count += 1;
-        } else {
-            non_finite += 1;
-        }
-    }
-    let mean = if count > 0 { (sum / f64::from(count)) as f32 } else { f32::NAN };
+    let RowRange { low, high, finite, non_finite, .. } = row_range(q);
+    let sum = tree_sum(q, |value| if value.is_finite() { value } else { 0.0 });
+    let (min, max, mean) = match finite {
+        0 => (f32::NAN, f32::NAN, f32::NAN),
+        _ => (from_order_key(low), from_order_key(high), (sum / f64::from(finite)) as f32),
+    };
     let diverged = non_finite > 0 || max > threshold || min < -threshold;
-    QRange { min, max, mean, non_finite, diverged }
+    QRange { min, max, mean, finite, non_finite, diverged }
 }
 
 /// Order of f32 without NaN as an order of integers; -0 stands below +0.

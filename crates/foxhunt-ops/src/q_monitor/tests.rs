@@ -22,7 +22,7 @@ fn a_row_that_is_not_finite_is_left_out_and_counted() {
 #[test]
 fn divergence_is_beyond_the_threshold_or_not_finite() {
     let calm = divergence(&[-2.0, 4.0, 1.0], 10_000.0);
-    assert_eq!(calm, QRange { min: -2.0, max: 4.0, mean: 1.0, non_finite: 0, diverged: false });
+    assert_eq!(calm, QRange { min: -2.0, max: 4.0, mean: 1.0, finite: 3, non_finite: 0, diverged: false });
     assert!(!divergence(&[10_000.0, -10_000.0], 10_000.0).diverged);
     assert!(divergence(&[10_001.0], 10_000.0).diverged);
     assert!(divergence(&[-10_001.0], 10_000.0).diverged);

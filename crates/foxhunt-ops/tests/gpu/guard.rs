@@ -2,13 +2,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use foxhunt_ops::gpu_learner::bench::{BenchConfig, guard_cost};
 use foxhunt_ops::guard::cuda::DeviceGuard;
 use foxhunt_ops::guard::{GuardSums, GuardWords, check};
 
 use crate::learner::cache;
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 2] = [("guard_equals_the_cpu", judgement), ("guard_is_never_seen_torn", torn)];
+pub(crate) const TESTS: [Test; 3] = [
+    ("guard_equals_the_cpu", judgement),
+    ("guard_is_never_seen_torn", torn),
+    ("guard_costs_less_than_a_microsecond", cost),
+];
 
 fn judgement(gpu: &Gpu) {
     let s = &gpu.stream;
@@ -49,7 +54,7 @@ fn torn(gpu: &Gpu) {
     let pairs: Vec<_> = (0..16)
         .map(|i| [i as f32 + 0.5, i as f32 + 100.25].map(|v| s.upload_new("value", &[v]).unwrap()))
         .collect();
-    let (batch, rounds) = (1600, if gpu.small { 1 } else { 63 });
+    let (batch, rounds) = (1600, if gpu.small { 1 } else { 625 });
     let mut graph = s
         .capture(|s| {
             (0..batch).try_for_each(|n| {
@@ -86,7 +91,24 @@ fn torn(gpu: &Gpu) {
         reader.join().unwrap()
     });
     let checks = batch as u64 * rounds;
+    assert!(gpu.small || checks == 1_000_000);
     assert_eq!(guard.record().unwrap().step, checks);
     println!("       {checks} checks, {reads} whole reads of {different} different records");
     assert!(gpu.small || different > 100);
+}
+
+/// What judgement, sums and record add to a captured update, as a difference of two graphs. Under a sanitizer no time is
+/// true, so there it is only run.
+fn cost(gpu: &Gpu) {
+    let batches = if gpu.small { vec![32] } else { vec![64, 256, 1024] };
+    let config = BenchConfig { capacity: 1 << 17, batches, ..BenchConfig::default() };
+    let mut inside = Vec::new();
+    guard_cost(&gpu.stream, &config, Some(&cache()), &mut |row| {
+        println!("       batch {}: {} {:.3} us {:.3?}", row.rows, row.op, row.us, row.us_range);
+        if row.op.contains("inside") {
+            inside.push(row.us);
+        }
+    })
+    .unwrap();
+    assert!(gpu.small || inside.iter().all(|&us| us < 1.0), "{inside:?}");
 }

@@ -11,11 +11,13 @@ mod collect;
 mod compact;
 mod guard;
 mod hot_path;
+mod injection;
 mod laws;
 mod layer;
 mod learner;
 mod oracle;
 mod parity;
+mod q_monitor;
 mod rank;
 mod twin;
 
@@ -47,7 +49,9 @@ fn tests() -> Vec<Test> {
     all.extend(collect::TESTS);
     all.extend(compact::TESTS);
     all.extend(guard::TESTS);
+    all.extend(q_monitor::TESTS);
     all.extend(learner::TESTS);
+    all.extend(injection::TESTS);
     all
 }
 
