@@ -28,6 +28,7 @@ const HOT: &[(&str, &[&str])] = &[
             "queue_insert",
             "sample",
             "sample_with",
+            "sample_as",
             "update",
             "order_if_due",
             "make_order",
@@ -37,6 +38,22 @@ const HOT: &[(&str, &[&str])] = &[
     ),
     ("crates/foxhunt-ops/src/priority_tree/cuda.rs", &["sample", "sample_uniform", "update"]),
     ("crates/foxhunt-ops/src/ring/cuda.rs", &["insert"]),
+    ("crates/foxhunt-ops/src/guard/cuda.rs", &["check", "accumulate", "record", "read", "drain"]),
+    ("crates/foxhunt-ops/src/guard/record.rs", &["read_words"]),
+    ("crates/foxhunt-ops/src/q_monitor/cuda.rs", &["accumulate", "divergence_check", "range", "reset"]),
+    ("crates/foxhunt/src/candle_cuda/cuda.rs", &["input", "output", "view", "into_tensor", "drop"]),
+    ("crates/foxhunt/src/candle_cuda/replay.rs", &["insert", "sample", "update"]),
+    ("crates/foxhunt/src/candle_cuda/guard.rs", &["check", "accumulate", "latest"]),
+    ("crates/foxhunt/src/candle_cuda/monitor.rs", &["accumulate", "check", "latest", "reset"]),
+    (
+        "crates/foxhunt/src/candle_cuda/actions.rs",
+        &[
+            "select_actions",
+            "select_actions_routed",
+            "select_actions_branching",
+            "batch_route_exposure_to_factored",
+        ],
+    ),
 ];
 
 /// What such a function must not call.

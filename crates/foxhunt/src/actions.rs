@@ -2,7 +2,8 @@
 //!
 //! The rules (one coin a decision, ties to the lowest index, what a NaN or an empty mask does, which random words
 //! are used) are those of [`foxhunt_ops::select_actions`]; this module only takes tensors and gives tensors. Every
-//! result is a u32 tensor `[B]` on the device of its input.
+//! result is a u32 tensor `[B]` on the device of its input, which with the feature `candle-cuda` may be a GPU; there
+//! the calls queue work and return.
 
 use candle_core::{Device, Tensor};
 use foxhunt_core::action::N_EXPOSURES;
@@ -30,11 +31,15 @@ pub struct RouterTensors<'a> {
 }
 
 /// Action of each row of `q`, f32 `[B, n_actions]`: for 5 columns the exposure index, for 45 the factored index.
-/// `mask`: u8, the shape of `q`, 0 = forbidden.
+/// `mask`: u8, the shape of `q`, 0 = forbidden. The CPU takes any number of columns.
 ///
 /// # Errors
 /// [`MLError::Shape`], [`MLError::DType`] and [`MLError::DeviceMismatch`] for tensors that do not fit.
 pub fn select_actions(q: &Tensor, mask: Option<&Tensor>, explore: &Explore) -> Result<Tensor, MLError> {
+    #[cfg(feature = "candle-cuda")]
+    if let Device::Cuda(device) = q.device() {
+        return crate::candle_cuda::actions::select_actions(device, q, mask, explore);
+    }
     let (q, n, width) = rows("q", q, None)?;
     let mask = read_mask(mask, n, width)?;
     let mut out = vec![0; n];
@@ -52,6 +57,10 @@ pub fn select_actions_routed(
     explore: &Explore,
     router: &RouterTensors<'_>,
 ) -> Result<Tensor, MLError> {
+    #[cfg(feature = "candle-cuda")]
+    if let Device::Cuda(device) = q.device() {
+        return crate::candle_cuda::actions::select_actions_routed(device, q, mask, explore, router);
+    }
     let (q, n, width) = rows("q", q, Some(N_EXPOSURES))?;
     let mask = read_mask(mask, n, width)?;
     let mut out = vec![0; n];
@@ -69,6 +78,10 @@ pub fn select_actions_branching(
     mask: Option<&Tensor>,
     explore: &Explore,
 ) -> Result<Tensor, MLError> {
+    #[cfg(feature = "candle-cuda")]
+    if let Device::Cuda(device) = q.device() {
+        return crate::candle_cuda::actions::select_actions_branching(device, q, mask, explore);
+    }
     let (q, n, width) = rows("q", q, Some(Head::Branching.n_outputs()))?;
     let mask = read_mask(mask, n, width)?;
     let mut out = vec![0; n];
@@ -79,11 +92,16 @@ pub fn select_actions_branching(
 /// Completes exposures, u32 `[N]`, to factored actions.
 ///
 /// # Errors
-/// [`MLError::Action`] for an exposure of 5 or more, else as [`select_actions`].
+/// [`MLError::Action`] for an exposure of 5 or more on the CPU; a GPU gives `u32::MAX` for it and counts it. Else as
+/// [`select_actions`].
 pub fn batch_route_exposure_to_factored(
     exposures: &Tensor,
     router: &RouterTensors<'_>,
 ) -> Result<Tensor, MLError> {
+    #[cfg(feature = "candle-cuda")]
+    if let Device::Cuda(device) = exposures.device() {
+        return crate::candle_cuda::actions::batch_route_exposure_to_factored(device, exposures, router);
+    }
     let exposures: Vec<u32> = values("exposures", exposures)?;
     let mut out = vec![0; exposures.len()];
     let router = RouterValues::read(router, exposures.len())?;

@@ -25,6 +25,8 @@
 //! ```
 
 pub mod actions;
+#[cfg(feature = "candle-cuda")]
+pub mod candle_cuda;
 pub mod checkpoint;
 pub mod cpu_engine;
 pub mod cuda_engine;
@@ -47,6 +49,7 @@ pub mod replay;
 pub mod run_folder;
 pub mod statistics;
 mod stop;
+mod tensors;
 pub mod trainer;
 pub mod walk_forward;
 

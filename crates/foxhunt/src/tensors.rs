@@ -9,7 +9,7 @@ use candle_core::{CpuStorage, Device, Layout, Storage, Tensor};
 use crate::MLError;
 
 /// Refuses a tensor of another shape. `None` in `shape` stands for any size.
-pub(super) fn check_shape(
+pub(crate) fn check_shape(
     what: &'static str,
     tensor: &Tensor,
     shape: &[Option<usize>],
@@ -23,7 +23,7 @@ pub(super) fn check_shape(
 }
 
 /// Refuses a tensor that is not in host memory (case D08).
-pub(super) fn check_device(what: &'static str, tensor: &Tensor) -> Result<(), MLError> {
+pub(crate) fn check_device(what: &'static str, tensor: &Tensor) -> Result<(), MLError> {
     match tensor.device() {
         Device::Cpu => Ok(()),
         other => {
@@ -33,7 +33,7 @@ pub(super) fn check_device(what: &'static str, tensor: &Tensor) -> Result<(), ML
 }
 
 /// A short name for a device.
-pub(super) fn device_name(device: &Device) -> &'static str {
+pub(crate) fn device_name(device: &Device) -> &'static str {
     match device {
         Device::Cpu => "cpu",
         Device::Cuda(_) => "cuda",
@@ -42,7 +42,7 @@ pub(super) fn device_name(device: &Device) -> &'static str {
 }
 
 /// The values of a contiguous f32 tensor in host memory.
-pub(super) fn f32s<'a>(
+pub(crate) fn f32s<'a>(
     what: &'static str,
     storage: &'a Storage,
     layout: &Layout,
@@ -54,7 +54,7 @@ pub(super) fn f32s<'a>(
 }
 
 /// The values of a contiguous u32 tensor in host memory.
-pub(super) fn u32s<'a>(
+pub(crate) fn u32s<'a>(
     what: &'static str,
     storage: &'a Storage,
     layout: &Layout,
@@ -66,7 +66,7 @@ pub(super) fn u32s<'a>(
 }
 
 /// Flags given as f32, or as u8 where anything but 0 is 1.
-pub(super) fn flags<'a>(
+pub(crate) fn flags<'a>(
     what: &'static str,
     storage: &'a Storage,
     layout: &Layout,

@@ -32,9 +32,9 @@ pub struct Experience {
 pub struct BatchSample {
     /// The rows; empty when `gpu_batch` holds them.
     pub experiences: Vec<Experience>,
-    /// f32 `[B]`, importance weights over the batch maximum.
+    /// f32 `[B]`, importance weights over the batch maximum; empty when `gpu_batch` has them on a GPU.
     pub weights: Vec<f32>,
-    /// Slots, for an update of priorities.
+    /// Slots, for an update of priorities; empty when `gpu_batch` has them on a GPU.
     pub indices: Vec<usize>,
     /// The batch as tensors, from the tensor buffer.
     pub gpu_batch: Option<GpuBatch>,
@@ -67,13 +67,19 @@ impl ReplayBufferType {
     /// Rows stored.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.with(|memory| memory.len())
+        match self {
+            Self::Uniform(memory) | Self::Prioritized(memory) => memory.lock().len(),
+            Self::GpuPrioritized(buffer) => buffer.lock().len(),
+        }
     }
 
     /// Rows it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.with(|memory| memory.capacity())
+        match self {
+            Self::Uniform(memory) | Self::Prioritized(memory) => memory.lock().capacity(),
+            Self::GpuPrioritized(buffer) => buffer.lock().capacity(),
+        }
     }
 
     /// Whether no row is stored.
@@ -88,13 +94,16 @@ impl ReplayBufferType {
         self.len() >= batch
     }
 
-    /// Rows refused since the start because they were not finite (case C11).
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.with(|memory| {
-            let counters = memory.counters();
-            counters.refused_rewards + counters.refused_states
-        })
+    /// Rows refused since the start because they were not finite (case C11). From a GPU one readback.
+    ///
+    /// # Errors
+    /// Driver errors on a GPU.
+    pub fn dropped(&self) -> Result<u64, MLError> {
+        let counters = match self {
+            Self::Uniform(memory) | Self::Prioritized(memory) => memory.lock().counters(),
+            Self::GpuPrioritized(buffer) => buffer.lock().counters()?,
+        };
+        Ok(counters.refused_rewards + counters.refused_states)
     }
 
     /// Stores one row. One that is not finite is refused and counted in the report.
@@ -105,40 +114,41 @@ impl ReplayBufferType {
         self.add_batch(std::slice::from_ref(&experience))
     }
 
-    /// Stores rows in order. Rows that are not finite are refused and counted in the report.
+    /// Stores rows in order. Rows that are not finite are refused and counted in the report, which from a GPU is read back:
+    /// [`GpuReplayBuffer::insert_batch`] is the quick way there.
     ///
     /// # Errors
     /// [`MLError::Shape`] for a state of another size; nothing is stored then.
     pub fn add_batch(&self, experiences: &[Experience]) -> Result<InsertReport, MLError> {
-        self.with(|memory| {
-            let dim = memory.state_dim();
-            let n = experiences.len();
-            let mut rows = BatchBuffers::new(n, dim);
-            rows.discounts.fill(1.0);
-            for (b, experience) in experiences.iter().enumerate() {
-                for (what, from, to) in [
-                    ("state", &experience.state, &mut rows.states),
-                    ("next_state", &experience.next_state, &mut rows.next_states),
-                ] {
-                    if from.len() != dim {
-                        let expected = format!("[{dim}]");
-                        return Err(MLError::Shape { what, got: vec![from.len()], expected });
-                    }
-                    to[b * dim..(b + 1) * dim].copy_from_slice(from);
-                }
-                rows.actions[b] = experience.action;
-                rows.rewards[b] = experience.reward;
-                rows.terminated[b] = f32::from(u8::from(experience.done));
+        match self {
+            Self::Uniform(memory) | Self::Prioritized(memory) => {
+                let mut memory = memory.lock();
+                let rows = columns(experiences, memory.state_dim())?;
+                memory.insert(&Rows {
+                    states: &rows.states,
+                    next_states: &rows.next_states,
+                    actions: &rows.actions,
+                    rewards: &rows.rewards,
+                    terminated: &rows.terminated,
+                    discounts: &rows.discounts,
+                })
             }
-            memory.insert(&Rows {
-                states: &rows.states,
-                next_states: &rows.next_states,
-                actions: &rows.actions,
-                rewards: &rows.rewards,
-                terminated: &rows.terminated,
-                discounts: &rows.discounts,
-            })
-        })
+            Self::GpuPrioritized(buffer) => {
+                let mut buffer = buffer.lock();
+                let (n, dim, device) = (experiences.len(), buffer.state_dim(), buffer.device());
+                let rows = columns(experiences, dim)?;
+                if n == 0 {
+                    return Ok(InsertReport::default());
+                }
+                buffer.insert_reported(
+                    &Tensor::from_vec(rows.states, (n, dim), &device)?,
+                    &Tensor::from_vec(rows.next_states, (n, dim), &device)?,
+                    &Tensor::from_vec(rows.actions, n, &device)?,
+                    &Tensor::from_vec(rows.rewards, n, &device)?,
+                    &Tensor::from_vec(rows.terminated, n, &device)?,
+                )
+            }
+        }
     }
 
     /// Draws `batch` rows with replacement; a batch of 0 is empty.
@@ -150,12 +160,13 @@ impl ReplayBufferType {
             Self::Uniform(memory) | Self::Prioritized(memory) => memory,
             Self::GpuPrioritized(buffer) => {
                 let batch = buffer.lock().sample_proportional(batch)?;
-                return Ok(BatchSample {
-                    experiences: Vec::new(),
-                    weights: batch.weights.to_vec1()?,
-                    indices: batch.indices.to_vec1::<u32>()?.into_iter().map(|i| i as usize).collect(),
-                    gpu_batch: Some(batch),
-                });
+                let (mut weights, mut indices) = (Vec::new(), Vec::new());
+                // From a GPU this would wait; there the tensors are what a caller goes on with.
+                if batch.indices.device().is_cpu() {
+                    weights = batch.weights.to_vec1()?;
+                    indices = batch.indices.to_vec1::<u32>()?.into_iter().map(|i| i as usize).collect();
+                }
+                return Ok(BatchSample { experiences: Vec::new(), weights, indices, gpu_batch: Some(batch) });
             }
         };
         let mut memory = memory.lock();
@@ -175,36 +186,65 @@ impl ReplayBufferType {
         Ok(BatchSample { experiences, weights: rows.weights, indices, gpu_batch: None })
     }
 
-    /// Sets priorities from TD errors. Uniform replay has none: the report is empty.
+    /// Sets priorities from TD errors. Uniform replay has none: the report is empty. To a GPU the entries are copied and the
+    /// report is read back: [`ReplayBufferType::update_priorities_gpu`] is the quick way there.
     ///
     /// # Errors
     /// [`MLError::Shape`] and [`MLError::RowOutOfRange`]; nothing changes then.
     pub fn update_priorities(&self, indices: &[usize], td_errors: &[f32]) -> Result<UpdateReport, MLError> {
-        self.with(|memory| {
-            let len = memory.len();
-            let narrow =
-                |&index: &usize| u32::try_from(index).map_err(|_| MLError::RowOutOfRange { index, len });
-            let slots = indices.iter().map(narrow).collect::<Result<Vec<u32>, MLError>>()?;
-            memory.update_priorities(&slots, td_errors)
-        })
+        let len = self.len();
+        let narrow = |&index: &usize| u32::try_from(index).map_err(|_| MLError::RowOutOfRange { index, len });
+        let slots = indices.iter().map(narrow).collect::<Result<Vec<u32>, MLError>>()?;
+        match self {
+            Self::Uniform(memory) | Self::Prioritized(memory) => {
+                memory.lock().update_priorities(&slots, td_errors)
+            }
+            Self::GpuPrioritized(_) if slots.is_empty() && td_errors.is_empty() => {
+                Ok(UpdateReport::default())
+            }
+            Self::GpuPrioritized(buffer) => {
+                let mut buffer = buffer.lock();
+                let device = buffer.device();
+                let (n, m) = (slots.len(), td_errors.len());
+                let indices = Tensor::from_vec(slots, n, &device)?;
+                buffer.update_reported(&indices, &Tensor::from_slice(td_errors, m, &device)?)
+            }
+        }
     }
 
-    /// Sets priorities from tensors: indices u32 `[B]`, td_errors f32 `[B]`. Uniform replay has none: the report is empty.
+    /// Sets priorities from tensors: indices u32 `[B]`, td_errors f32 `[B]`. Uniform replay has none. On a GPU the work is
+    /// queued.
     ///
     /// # Errors
     /// As [`GpuReplayBuffer::update_priorities_gpu`].
-    pub fn update_priorities_gpu(
-        &self,
-        indices: &Tensor,
-        td_errors: &Tensor,
-    ) -> Result<UpdateReport, MLError> {
-        self.with(|memory| update_from_tensors(memory, indices, td_errors))
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&mut ReplayMemory) -> T) -> T {
+    pub fn update_priorities_gpu(&self, indices: &Tensor, td_errors: &Tensor) -> Result<(), MLError> {
         match self {
-            Self::Uniform(memory) | Self::Prioritized(memory) => f(&mut memory.lock()),
-            Self::GpuPrioritized(buffer) => f(buffer.lock().memory_mut()),
+            Self::Uniform(memory) | Self::Prioritized(memory) => {
+                update_from_tensors(&mut memory.lock(), indices, td_errors).map(|_| ())
+            }
+            Self::GpuPrioritized(buffer) => buffer.lock().update_priorities_gpu(indices, td_errors),
         }
     }
+}
+
+/// The fields of `experiences` apart, each with a discount of 1.
+fn columns(experiences: &[Experience], dim: usize) -> Result<BatchBuffers, MLError> {
+    let mut rows = BatchBuffers::new(experiences.len(), dim);
+    rows.discounts.fill(1.0);
+    for (b, experience) in experiences.iter().enumerate() {
+        for (what, from, to) in [
+            ("state", &experience.state, &mut rows.states),
+            ("next_state", &experience.next_state, &mut rows.next_states),
+        ] {
+            if from.len() != dim {
+                let expected = format!("[{dim}]");
+                return Err(MLError::Shape { what, got: vec![from.len()], expected });
+            }
+            to[b * dim..(b + 1) * dim].copy_from_slice(from);
+        }
+        rows.actions[b] = experience.action;
+        rows.rewards[b] = experience.reward;
+        rows.terminated[b] = f32::from(u8::from(experience.done));
+    }
+    Ok(rows)
 }

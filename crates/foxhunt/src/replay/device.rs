@@ -29,7 +29,8 @@ pub(crate) fn save(
     seed: u64,
 ) -> Result<Snapshot, MLError> {
     let settings = ReplaySettings { capacity: replay.capacity(), ..settings.clone() };
-    snapshot_of(&settings, seed, replay.save(stream)?, &mut |rows| Ok(replay.rows(stream, rows)?))
+    let layout = RowLayout { state_dim: replay.config().state_dim };
+    snapshot_of(&settings, layout, seed, replay.save(stream)?, &mut |rows| Ok(replay.rows(stream, rows)?))
 }
 
 /// Makes `replay` the memory that was saved, by this engine or another. On a wrong snapshot nothing changes.
@@ -48,6 +49,7 @@ pub(crate) fn restore(
 /// The snapshot of a device's memory of which `read` reads rows.
 fn snapshot_of(
     settings: &ReplaySettings,
+    layout: RowLayout,
     seed: u64,
     state: GpuReplayState,
     read: &mut dyn FnMut(Range<usize>) -> Result<Vec<u32>, MLError>,
@@ -59,8 +61,8 @@ fn snapshot_of(
         ReplayStorage::Rows => {
             let n = counters.len;
             let mut rows = BatchBuffers {
-                states: vec![0.0; n * STATE_DIM],
-                next_states: vec![0.0; n * STATE_DIM],
+                states: vec![0.0; n * layout.state_dim],
+                next_states: vec![0.0; n * layout.state_dim],
                 actions: vec![0; n],
                 rewards: vec![0.0; n],
                 terminated: vec![0.0; n],
@@ -69,15 +71,15 @@ fn snapshot_of(
             };
             for first in (0..n).step_by(BLOCK_ROWS) {
                 let words = read(first..n.min(first + BLOCK_ROWS))?;
-                for (i, row) in (first..).zip(words.chunks_exact(LAYOUT.stride())) {
-                    LAYOUT.unpack(row, i, &mut rows);
+                for (i, row) in (first..).zip(words.chunks_exact(layout.stride())) {
+                    layout.unpack(row, i, &mut rows);
                 }
             }
-            put_whole(&mut snapshot, STATE_DIM, rows);
+            put_whole(&mut snapshot, layout.state_dim, rows);
         }
     }
     Frame {
-        shape: [settings.capacity as u64, STATE_DIM as u64],
+        shape: [settings.capacity as u64, layout.state_dim as u64],
         inserted: counters.inserted,
         rng: Some([seed, counters.samples]),
         counters: [
@@ -93,7 +95,7 @@ fn snapshot_of(
             refused: counters.refused,
             capped: counters.capped,
         }),
-        order,
+        order: order.filter(|_| settings.kind == ReplayKind::RankBased),
     }
     .save(&mut snapshot);
     Ok(snapshot)
@@ -230,7 +232,7 @@ mod tests {
                     let on_device = settings(kind, to);
                     let (state, rows) = state_of(&on_device, &saved, &source).unwrap();
                     let stride = if to == ReplayStorage::Compact { 8 } else { LAYOUT.stride() };
-                    let back = snapshot_of(&on_device, 5, state, &mut |range| {
+                    let back = snapshot_of(&on_device, LAYOUT, 5, state, &mut |range| {
                         let mut words = vec![0; range.len() * stride];
                         rows.write(range, &mut words);
                         Ok(words)

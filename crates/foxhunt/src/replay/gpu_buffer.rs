@@ -5,9 +5,11 @@ use foxhunt_core::settings::{MemoryFallback, ReplayKind, ReplaySettings, ReplayS
 use foxhunt_ops::priority_tree::UpdateReport;
 use foxhunt_ops::ring::{BatchBuffers, InsertReport, Rows};
 
-use super::ReplayMemory;
-use super::tensors::{check_device, check_shape, device_name, f32s, flags, u32s};
+use super::{ReplayCounters, ReplayMemory};
 use crate::MLError;
+#[cfg(feature = "candle-cuda")]
+use crate::candle_cuda::replay::CudaReplay;
+use crate::tensors::{check_device, check_shape, device_name, f32s, flags, u32s};
 
 /// What a [`GpuReplayBuffer`] is made from.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,19 +49,36 @@ pub struct GpuBatch {
     pub indices: Tensor,
 }
 
-/// Prioritised replay on candle tensors: [`ReplayMemory`] behind shape, dtype and device checks.
+/// Prioritised replay on candle tensors: a memory behind shape, dtype and device checks. On the CPU that is
+/// [`ReplayMemory`]; with the feature `candle-cuda` it may lie on a GPU, where calls queue work and return, and draw the
+/// same rows.
 #[derive(Debug)]
 pub struct GpuReplayBuffer {
+    settings: ReplaySettings,
+    seed: u64,
+    side: Side,
+}
+
+#[derive(Debug)]
+enum Side {
+    Host(Box<HostReplay>),
+    #[cfg(feature = "candle-cuda")]
+    Cuda(Box<CudaReplay>),
+}
+
+#[derive(Debug)]
+struct HostReplay {
     memory: ReplayMemory,
     discounts: Vec<f32>,
 }
 
 impl GpuReplayBuffer {
-    /// An empty buffer on `device`, which must be the CPU until the feature `candle-cuda` exists. Draws use seed 0
-    /// and rank order is renewed every 256 updates; [`GpuReplayBuffer::with_seed_and_resort`] sets both.
+    /// An empty buffer on `device`: the CPU, or a GPU with the feature `candle-cuda`. Draws use seed 0 and rank order is
+    /// renewed every 256 updates; [`GpuReplayBuffer::with_seed_and_resort`] sets both.
     ///
     /// # Errors
-    /// [`MLError::DeviceUnavailable`], [`MLError::InvalidArgument`], [`MLError::HostMemory`].
+    /// [`MLError::DeviceUnavailable`] for a device of another build, [`MLError::InvalidArgument`],
+    /// [`MLError::HostMemory`], and [`MLError::GpuMemoryError`] with bytes asked and free.
     pub fn new(config: GpuReplayBufferConfig, device: &Device) -> Result<Self, MLError> {
         Self::with_seed_and_resort(config, device, 0, ReplaySettings::default().resort_every)
     }
@@ -74,14 +93,6 @@ impl GpuReplayBuffer {
         seed: u64,
         resort_every: u64,
     ) -> Result<Self, MLError> {
-        if !matches!(device, Device::Cpu) {
-            return Err(MLError::DeviceUnavailable {
-                device: device_name(device),
-                reason: "replay on candle tensors of this device is not part of this build; \
-                         use Device::Cpu, or the CUDA engine"
-                    .into(),
-            });
-        }
         let settings = ReplaySettings {
             kind: ReplayKind::Proportional,
             capacity: config.capacity,
@@ -94,25 +105,67 @@ impl GpuReplayBuffer {
             storage: ReplayStorage::Rows,
             memory_fallback: MemoryFallback::Error,
         };
-        Ok(Self { memory: ReplayMemory::new(&settings, config.state_dim, seed)?, discounts: Vec::new() })
+        let side = match device {
+            Device::Cpu => {
+                let memory = ReplayMemory::new(&settings, config.state_dim, seed)?;
+                Side::Host(Box::new(HostReplay { memory, discounts: Vec::new() }))
+            }
+            #[cfg(feature = "candle-cuda")]
+            Device::Cuda(device) => {
+                Side::Cuda(Box::new(CudaReplay::new(device, &settings, config.state_dim, seed)?))
+            }
+            other => {
+                return Err(MLError::DeviceUnavailable {
+                    device: device_name(other),
+                    reason: "replay on candle tensors of this device is not part of this build; \
+                             use Device::Cpu, the feature candle-cuda, or the CUDA engine"
+                        .into(),
+                });
+            }
+        };
+        Ok(Self { settings, seed, side })
     }
 
-    /// Rows stored.
+    /// Rows stored. On a GPU the rows offered, at most the capacity: [`GpuReplayBuffer::counters`] has those refused.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.memory.len()
+        match &self.side {
+            Side::Host(host) => host.memory.len(),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.len(),
+        }
     }
 
     /// Rows it can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.memory.capacity()
+        self.settings.capacity
+    }
+
+    /// Values in a state.
+    #[must_use]
+    pub fn state_dim(&self) -> usize {
+        match &self.side {
+            Side::Host(host) => host.memory.state_dim(),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.state_dim(),
+        }
+    }
+
+    /// The device of its tensors.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        match &self.side {
+            Side::Host(_) => Device::Cpu,
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.device(),
+        }
     }
 
     /// Whether no row is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.memory.is_empty()
+        self.len() == 0
     }
 
     /// Whether at least `batch` rows are stored: the usual test before training starts. Rows are drawn with
@@ -122,19 +175,55 @@ impl GpuReplayBuffer {
         self.len() >= batch
     }
 
-    /// The memory behind it: counters, beta, snapshot.
+    /// The memory behind it, where that is in host memory: beta, snapshot, slices instead of tensors.
     #[must_use]
-    pub fn memory(&self) -> &ReplayMemory {
-        &self.memory
+    pub fn memory(&self) -> Option<&ReplayMemory> {
+        match &self.side {
+            Side::Host(host) => Some(&host.memory),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(_) => None,
+        }
     }
 
-    /// The memory behind it, for slices instead of tensors and for restoring a snapshot.
-    pub fn memory_mut(&mut self) -> &mut ReplayMemory {
-        &mut self.memory
+    /// As [`GpuReplayBuffer::memory`], for changing it.
+    pub fn memory_mut(&mut self) -> Option<&mut ReplayMemory> {
+        match &mut self.side {
+            Side::Host(host) => Some(&mut host.memory),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(_) => None,
+        }
+    }
+
+    /// A memory in host memory with the same rows, priorities and counts, which draws the same next. From a GPU it reads
+    /// everything back.
+    ///
+    /// # Errors
+    /// [`MLError::HostMemory`], driver errors on a GPU.
+    pub fn host_copy(&self) -> Result<ReplayMemory, MLError> {
+        let snapshot = match &self.side {
+            Side::Host(host) => host.memory.snapshot(),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.save(&self.settings, self.seed)?,
+        };
+        let mut copy = ReplayMemory::new(&self.settings, self.state_dim(), self.seed)?;
+        copy.restore(&snapshot)?;
+        Ok(copy)
+    }
+
+    /// Everything refused or capped since the start. On a GPU one readback, for epoch boundaries.
+    ///
+    /// # Errors
+    /// Driver errors on a GPU.
+    pub fn counters(&self) -> Result<ReplayCounters, MLError> {
+        match &self.side {
+            Side::Host(host) => Ok(host.memory.counters()),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => Ok(cuda.counters()?.into()),
+        }
     }
 
     /// Stores rows: states and next_states f32 `[n, state_dim]`, actions u32 `[n]`, rewards f32 `[n]`, dones f32 or u8 `[n]`.
-    /// A row with a value that is not finite is refused and counted, see [`ReplayMemory::counters`].
+    /// A row with a value that is not finite is refused and counted, see [`GpuReplayBuffer::counters`].
     ///
     /// # Errors
     /// [`MLError::Shape`], [`MLError::DType`] and [`MLError::DeviceMismatch`]; nothing is stored then.
@@ -146,14 +235,95 @@ impl GpuReplayBuffer {
         rewards: &Tensor,
         dones: &Tensor,
     ) -> Result<(), MLError> {
-        self.insert_reported(states, next_states, actions, rewards, dones).map(|_| ())
+        match &mut self.side {
+            Side::Host(host) => host.insert(states, next_states, actions, rewards, dones).map(|_| ()),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.insert(states, next_states, actions, rewards, dones),
+        }
     }
 
-    /// As [`GpuReplayBuffer::insert_batch`], with what was stored and refused.
+    /// As [`GpuReplayBuffer::insert_batch`], with what was stored and refused. On a GPU it reads that back, twice.
     ///
     /// # Errors
     /// As [`GpuReplayBuffer::insert_batch`].
     pub fn insert_reported(
+        &mut self,
+        states: &Tensor,
+        next_states: &Tensor,
+        actions: &Tensor,
+        rewards: &Tensor,
+        dones: &Tensor,
+    ) -> Result<InsertReport, MLError> {
+        match &mut self.side {
+            Side::Host(host) => host.insert(states, next_states, actions, rewards, dones),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => {
+                let before = cuda.counters()?;
+                cuda.insert(states, next_states, actions, rewards, dones)?;
+                Ok(cuda.inserted_since(&before)?)
+            }
+        }
+    }
+
+    /// Draws `batch` rows in proportion to their priorities, stratified, with replacement. A batch of 0 is empty.
+    ///
+    /// # Errors
+    /// [`MLError::NotEnoughData`] when nothing is stored, [`MLError::NoMass`] when every priority is 0. A GPU sees the latter
+    /// too late, as it does when every row offered was refused: then indices are `u32::MAX` and the other tensors undefined.
+    pub fn sample_proportional(&mut self, batch: usize) -> Result<GpuBatch, MLError> {
+        self.sample(ReplayKind::Proportional, batch)
+    }
+
+    /// Draws `batch` rows by the rank of their priorities, stratified, with replacement. A batch of 0 is empty.
+    ///
+    /// # Errors
+    /// As [`GpuReplayBuffer::sample_proportional`]; [`MLError::HostMemory`] or [`MLError::GpuMemoryError`] when the
+    /// first call cannot have the memory for the order.
+    pub fn sample_rank_based(&mut self, batch: usize) -> Result<GpuBatch, MLError> {
+        self.sample(ReplayKind::RankBased, batch)
+    }
+
+    /// Sets priorities from TD errors: indices u32 `[B]`, td_errors f32 `[B]`.
+    ///
+    /// # Errors
+    /// [`MLError::Shape`], [`MLError::DType`] and [`MLError::DeviceMismatch`]; nothing changes then. On the CPU
+    /// [`MLError::RowOutOfRange`] as well; a GPU leaves such an entry out and counts it.
+    pub fn update_priorities_gpu(&mut self, indices: &Tensor, td_errors: &Tensor) -> Result<(), MLError> {
+        match &mut self.side {
+            Side::Host(host) => update_from_tensors(&mut host.memory, indices, td_errors).map(|_| ()),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.update(indices, td_errors),
+        }
+    }
+
+    /// As [`GpuReplayBuffer::update_priorities_gpu`], with what was applied, refused and capped. On a GPU it reads that back,
+    /// twice.
+    ///
+    /// # Errors
+    /// As [`GpuReplayBuffer::update_priorities_gpu`].
+    pub fn update_reported(&mut self, indices: &Tensor, td_errors: &Tensor) -> Result<UpdateReport, MLError> {
+        match &mut self.side {
+            Side::Host(host) => update_from_tensors(&mut host.memory, indices, td_errors),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => {
+                let before = cuda.counters()?;
+                cuda.update(indices, td_errors)?;
+                Ok(cuda.updated_since(&before, indices.elem_count())?)
+            }
+        }
+    }
+
+    fn sample(&mut self, kind: ReplayKind, batch: usize) -> Result<GpuBatch, MLError> {
+        match &mut self.side {
+            Side::Host(host) => host.sample(kind, batch),
+            #[cfg(feature = "candle-cuda")]
+            Side::Cuda(cuda) => cuda.sample(kind == ReplayKind::RankBased, batch),
+        }
+    }
+}
+
+impl HostReplay {
+    fn insert(
         &mut self,
         states: &Tensor,
         next_states: &Tensor,
@@ -193,40 +363,6 @@ impl GpuReplayBuffer {
             terminated: &flags("dones", &done_storage, done_layout)?,
             discounts: &self.discounts,
         })
-    }
-
-    /// Draws `batch` rows in proportion to their priorities, stratified, with replacement. A batch of 0 is empty.
-    ///
-    /// # Errors
-    /// [`MLError::NotEnoughData`] when nothing is stored, [`MLError::NoMass`] when every priority is 0.
-    pub fn sample_proportional(&mut self, batch: usize) -> Result<GpuBatch, MLError> {
-        self.sample(ReplayKind::Proportional, batch)
-    }
-
-    /// Draws `batch` rows by the rank of their priorities, stratified, with replacement. A batch of 0 is empty.
-    ///
-    /// # Errors
-    /// [`MLError::NotEnoughData`] when nothing is stored, [`MLError::HostMemory`] when the first call cannot have
-    /// the memory for the order.
-    pub fn sample_rank_based(&mut self, batch: usize) -> Result<GpuBatch, MLError> {
-        self.sample(ReplayKind::RankBased, batch)
-    }
-
-    /// Sets priorities from TD errors: indices u32 `[B]`, td_errors f32 `[B]`.
-    ///
-    /// # Errors
-    /// [`MLError::Shape`], [`MLError::DType`], [`MLError::DeviceMismatch`] and [`MLError::RowOutOfRange`]; nothing
-    /// changes then.
-    pub fn update_priorities_gpu(&mut self, indices: &Tensor, td_errors: &Tensor) -> Result<(), MLError> {
-        self.update_reported(indices, td_errors).map(|_| ())
-    }
-
-    /// As [`GpuReplayBuffer::update_priorities_gpu`], with what was applied, refused and capped.
-    ///
-    /// # Errors
-    /// As [`GpuReplayBuffer::update_priorities_gpu`].
-    pub fn update_reported(&mut self, indices: &Tensor, td_errors: &Tensor) -> Result<UpdateReport, MLError> {
-        update_from_tensors(&mut self.memory, indices, td_errors)
     }
 
     fn sample(&mut self, kind: ReplayKind, batch: usize) -> Result<GpuBatch, MLError> {

@@ -25,6 +25,10 @@ pub struct ReplayCounters {
     pub capped_priorities: u64,
     /// Updates that came too late: their row had been overwritten.
     pub stale_updates: u64,
+    /// Updates of a slot where no row is stored, which only a GPU counts: the CPU refuses the call.
+    pub out_of_range_updates: u64,
+    /// Draws that found nothing to draw, which only a GPU counts: the CPU refuses the call.
+    pub empty_samples: u64,
 }
 
 /// A replay memory in host memory. See [`crate::replay`] for what happens in which order.
@@ -208,6 +212,8 @@ impl ReplayMemory {
             refused_td_errors: self.tree.as_ref().map_or(0, PriorityTree::refused),
             capped_priorities: self.tree.as_ref().map_or(0, PriorityTree::capped),
             stale_updates: self.stale_updates,
+            out_of_range_updates: 0,
+            empty_samples: 0,
         }
     }
 

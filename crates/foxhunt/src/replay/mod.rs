@@ -20,7 +20,6 @@ pub(crate) mod device;
 mod gpu_buffer;
 mod memory;
 mod snapshot;
-mod tensors;
 
 #[cfg(test)]
 mod tests;

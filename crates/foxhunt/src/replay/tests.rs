@@ -385,14 +385,14 @@ fn strided_tensors_and_byte_flags() {
     assert!(!states.is_contiguous());
     let dones = dones.to_dtype(DType::U8).unwrap();
     buffer.insert_batch(&states, &next_states, &actions, &rewards, &dones).unwrap();
-    let rows = buffer.memory().rows();
+    let rows = buffer.memory().unwrap().rows();
     assert_eq!(rows.states[3..6], [10.0, 11.0, 12.0]);
     assert_eq!(rows.terminated, [0.0, 1.0, 0.0, 1.0]);
     // A window into a larger tensor.
     let wide = Tensor::arange(0_f32, 40.0, &Device::Cpu).unwrap().reshape((10, 4)).unwrap();
     let states = wide.narrow(1, 1, DIM).unwrap().narrow(0, 2, 4).unwrap();
     buffer.insert_batch(&states, &next_states, &actions, &rewards, &dones).unwrap();
-    assert_eq!(buffer.memory().rows().states[12..18], [9.0, 10.0, 11.0, 13.0, 14.0, 15.0]);
+    assert_eq!(buffer.memory().unwrap().rows().states[12..18], [9.0, 10.0, 11.0, 13.0, 14.0, 15.0]);
 }
 
 /// Case D08: another shape, dtype or device is a typed error at the first call, and nothing is stored.
@@ -458,7 +458,7 @@ fn one_face_for_all_kinds() {
         assert_eq!(replay.sample(0).unwrap().indices.len(), 0);
         replay.add_batch(&[]).unwrap();
         replay.add(Experience { reward: f32::NAN, ..experience(1) }).unwrap();
-        assert_eq!((replay.len(), replay.dropped()), (0, 1));
+        assert_eq!((replay.len(), replay.dropped().unwrap()), (0, 1));
         replay.add(experience(0)).unwrap();
         replay.clone().add_batch(&(1..20).map(experience).collect::<Vec<_>>()).unwrap();
         assert_eq!((replay.len(), replay.capacity(), replay.can_sample(8)), (8, 8, true));
