@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs the GPU bundle on a machine with a device and nothing else of this project.
 #
-#   gpu-bundle/run.sh [parity] [engine] [learn] [sanitizer] [replay] [quick] [update] [collect] [loop] [soak] [peers] [profile]
+#   gpu-bundle/run.sh [parity] [engine] [learn] [sanitizer] [replay] [quick] [update] [collect] [loop] [precision] [soak] [peers] [profile]
 #
 # Each stage writes a log to $OUT (default ./gpu-out) and the table of results comes last. Exit 1 if a stage failed.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 out=${OUT:-$PWD/gpu-out}
 mkdir -p "$out"
-stages=${*:-parity engine learn sanitizer replay update collect loop peers}
+stages=${*:-parity engine learn sanitizer replay update collect loop precision peers}
 export PATH=$PATH:/usr/local/cuda/bin:/opt/cuda/bin FOXHUNT_REQUIRE_GPU=1 FOXHUNT_CACHE_DIR=${FOXHUNT_CACHE_DIR:-/tmp/foxhunt-cache}
 
 # NVRTC: the toolkit's, else the one that comes with PyTorch.
@@ -48,7 +48,7 @@ for s in $stages; do
   parity) stage parity 240 "$here/gpu" ;;
   sanitizer)
     for tool in memcheck racecheck synccheck initcheck; do
-      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform compact_ rank_ties rank_cycle rank_captured hot_path_graph bits collect_ learner_graph learner_skips guard_}
+      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform compact_ rank_ties rank_cycle rank_captured hot_path_graph bits collect_ learner_graph learner_skips precision_ guard_}
     done
     ;;
   engine) stage engine 120 "$here/it" cuda:: --test-threads 1 ;;
@@ -61,6 +61,12 @@ for s in $stages; do
   quick) stage replay 120 bench replay --capacity 1048576 --rank-capacity 1048576 ;;
   update | collect) stage "$s" 120 bench "$s" ;;
   loop) stage loop 120 bench loop --fallback ;;
+  precision)
+    for mode in tf32x3 tf32 bf16; do
+      stage "update-$mode" 60 bench update --precision "$mode"
+      stage "loop-$mode" 60 bench loop --precision "$mode" --envs 1024,4096,16384
+    done
+    ;;
   profile) stage profile 120 ncu --clock-control none -k regex:'sample_proportional|update_priorities|insert_rows' -s 2000 -c 6 --set full "$here/foxhunt" bench replay --capacity 1048576 --rank-capacity 1048576 ;;
   peers)
     if ls "$here"/wheels/*.whl >/dev/null 2>&1; then
@@ -74,7 +80,7 @@ for s in $stages; do
   esac
 done
 
-for log in parity engine learn replay compact update collect loop soak peers; do
+for log in parity engine learn replay compact update collect loop {update,loop}-{tf32x3,tf32,bf16} soak peers; do
   [ -f "$out/$log.log" ] && { echo "--- $log"; tail -n 75 "$out/$log.log"; }
 done
 echo "--- stages"

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use foxhunt::export::Format;
 use foxhunt::lookahead::Plant;
-use foxhunt_core::settings::{Device, Repair, ReplayStorage};
+use foxhunt_core::settings::{Device, Precision, Repair, ReplayStorage};
 
 /// Deep Q-learning for trading: bars in, a trained and honestly tested policy out.
 #[derive(Debug, Parser)]
@@ -230,7 +230,7 @@ pub(crate) enum BenchCommand {
     /// Environments: decisions, fills, money, rows, without a network.
     Collect(BenchCollectArgs),
     /// Learner: whole updates with their sample and priorities, by phase; forward passes for acting.
-    Update(BenchSizes),
+    Update(BenchNetwork),
     /// The engine as a run uses it: a vector step and an update in turn.
     Loop(BenchLoopArgs),
     /// The engine for a long time: memory, sums and counts must stay where they are, else it exits 1.
@@ -251,7 +251,7 @@ pub(crate) struct BenchCollectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct BenchLoopArgs {
     #[command(flatten)]
-    pub(crate) sizes: BenchSizes,
+    pub(crate) network: BenchNetwork,
     /// How rows are stored (replay.storage); as the setting's default without it.
     #[arg(long, value_enum)]
     pub(crate) storage: Option<StorageArg>,
@@ -289,6 +289,22 @@ impl From<StorageArg> for ReplayStorage {
             StorageArg::Compact => Self::Compact,
         }
     }
+}
+
+/// Sizes to time, and how the network is computed.
+#[derive(Debug, Args)]
+pub(crate) struct BenchNetwork {
+    #[command(flatten)]
+    pub(crate) sizes: BenchSizes,
+    /// How matrices are multiplied, as `learner.precision`: f32, tf32x3, tf32 or bf16.
+    #[arg(long, value_name = "MODE", default_value = "f32", value_parser = precision)]
+    pub(crate) precision: Precision,
+}
+
+fn precision(text: &str) -> Result<Precision, String> {
+    let all = Precision::ALL;
+    let known = || format!("one of {}", all.map(Precision::name).join(", "));
+    all.into_iter().find(|mode| mode.name() == text).ok_or_else(known)
 }
 
 /// Sizes to time.

@@ -2,7 +2,7 @@
 #![allow(clippy::print_stdout)]
 
 use foxhunt_core::Head;
-use foxhunt_core::settings::ReplayStorage;
+use foxhunt_core::settings::{Precision, ReplayStorage};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::priority_tree::cuda::programs;
 use foxhunt_ops::{gpu_collect, gpu_learner, select_actions};
@@ -27,25 +27,36 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (state_dim, capacity, storage) in whole.into_iter().chain(compact) {
         for program in programs(state_dim, capacity, storage) {
             let form = if storage == ReplayStorage::Compact { " compact" } else { "" };
-            named.push((format!("{} {state_dim} of {capacity}{form}", program.name), program));
+            named.push((format!("{} {state_dim} of {capacity}{form}", program.name), program, 0));
         }
     }
-    for program in gpu_learner::programs() {
-        let tile = program.defines.iter().take(2).map(|(_, size)| size.as_str()).collect::<Vec<_>>();
-        named.push((format!("{} {}", program.name, tile.join("x")), program));
+    for precision in Precision::ALL {
+        for program in gpu_learner::programs(precision) {
+            // The rest is the same in every mode.
+            if precision != Precision::F32 && program.name != "mlp.cu" {
+                continue;
+            }
+            let tile = program.defines.iter().take(2).map(|(_, size)| size.as_str()).collect::<Vec<_>>();
+            let name = format!("{} {} {}", program.name, precision.name(), tile.join("x"));
+            // Turing has no tensor cores for these.
+            named.push((name, program, usize::from(precision != Precision::F32)));
+        }
     }
     for head in [Head::Exposure, Head::Factored, Head::Branching] {
         for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
             let name = format!("collect {head:?} {storage:?}");
-            named.push((name, gpu_collect::cuda::program(head, storage)));
+            named.push((name, gpu_collect::cuda::program(head, storage), 0));
         }
     }
-    named.push(("select_actions".to_owned(), select_actions::cuda::program()));
+    named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0));
     let mut spills = 0;
-    let all: Vec<_> = named.iter().flat_map(|named| TARGETS.map(|target| (named, target))).collect();
+    let all: Vec<_> = named
+        .iter()
+        .flat_map(|named| TARGETS[named.2..].iter().map(move |target| (named, *target)))
+        .collect();
     let reports: Vec<_> =
-        all.par_iter().map(|((_, program), target)| compile_with_report(program, target)).collect();
-    for (((name, _), target), report) in all.iter().zip(reports) {
+        all.par_iter().map(|((_, program, _), target)| compile_with_report(program, target)).collect();
+    for (((name, ..), target), report) in all.iter().zip(reports) {
         for kernel in kernels(&report?.1) {
             println!(
                 "{:<40} {:<6}  {:<26} {:>9} {:>6} {:>7}",

@@ -84,21 +84,23 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         BenchCommand::Update(what) => {
             let default = gpu_learner::bench::BenchConfig::default();
             let config = gpu_learner::bench::BenchConfig {
-                batches: named(&what.batch, default.batches),
-                acting: named(&what.envs, default.acting),
+                batches: named(&what.sizes.batch, default.batches),
+                acting: named(&what.sizes.envs, default.acting),
+                precision: what.precision,
                 ..default
             };
             table.line(&format!(
-                "{:<24} {:>7} {:>11} {:>9} {:>19} {:>8}",
-                "operation", "rows", "overlapping", "us", "range", "TFLOP/s"
+                "{:<24} {:>7} {:>9} {:>11} {:>9} {:>19} {:>8}",
+                "operation", "rows", "precision", "overlapping", "us", "range", "TFLOP/s"
             ));
             let cache = Cache::user();
             let rows = gpu_learner::bench::run(&stream, &config, cache.as_ref(), &mut |row| {
                 let [low, high] = row.us_range;
                 table.line(&format!(
-                    "{:<24} {:>7} {:>11} {:>9.2} {low:>9.2} {high:>9.2} {:>8.1}",
+                    "{:<24} {:>7} {:>9} {:>11} {:>9.2} {low:>9.2} {high:>9.2} {:>8.1}",
                     row.op,
                     row.rows,
+                    row.precision.name(),
                     yes(row.programmatic),
                     row.us,
                     row.tflops
@@ -109,16 +111,18 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<u8> {
         BenchCommand::Loop(what) => {
             let default = LoopConfig::default();
             let config = LoopConfig {
-                n_envs: named(&what.sizes.envs, default.n_envs),
-                batches: named(&what.sizes.batch, default.batches),
+                n_envs: named(&what.network.sizes.envs, default.n_envs),
+                batches: named(&what.network.sizes.batch, default.batches),
                 storage: what.storage.map_or(default.storage, Into::into),
                 fallback: what.fallback,
+                precision: what.network.precision,
                 ..default
             };
             table.line(&format!(
-                "{:>7} {:>6} {:>11} {:>10} {:>14} {:>10} {:>11} {:>7} {:>9} {:>12} {:>7}",
+                "{:>7} {:>6} {:>9} {:>11} {:>10} {:>14} {:>10} {:>11} {:>7} {:>9} {:>12} {:>7}",
                 "envs",
                 "batch",
+                "precision",
                 "collect us",
                 "update us",
                 "env steps/s",
@@ -185,9 +189,10 @@ fn replay_row(row: &gpu_replay::bench::BenchRow, capacity: usize, rows: usize) -
 
 fn loop_row(row: &LoopRow) -> String {
     format!(
-        "{:>7} {:>6} {:>11.2} {:>10.2} {:>14.0} {:>10.0} {:>12.4} {:>7} {:>9.2} {:>12} {:>7}",
+        "{:>7} {:>6} {:>9} {:>11.2} {:>10.2} {:>14.0} {:>10.0} {:>12.4} {:>7} {:>9.2} {:>12} {:>7}",
         row.n_envs,
         row.batch,
+        row.precision.name(),
         row.collect_us,
         row.update_us,
         row.env_steps_per_s,

@@ -5,9 +5,11 @@
 //! line flags is the binary's business.
 
 mod partial;
+mod precision;
 mod sections;
 mod validate;
 
+pub use precision::Precision;
 pub use sections::{
     AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,
     ExecutionSettings, ExplorationSettings, FoldScheme, GuardSettings, LearnerSettings, MemoryFallback,

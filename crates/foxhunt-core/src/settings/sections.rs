@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::partial;
+use super::{Precision, partial};
 use crate::{Head, LinearSchedule};
 
 /// Which moment of its interval a bar's time stamp names.
@@ -280,6 +280,9 @@ pub struct LearnerSettings {
     /// How the target network follows. Default Polyak with tau 0.005.
     #[serde(deserialize_with = "partial::target")]
     pub target: TargetUpdate,
+    /// How matrices are multiplied when learning and acting: `f32`, `tf32x3`, `tf32` or `bf16`. The CPU engine has `f32`
+    /// alone. Default `f32`.
+    pub precision: Precision,
 }
 
 impl Default for LearnerSettings {
@@ -298,6 +301,7 @@ impl Default for LearnerSettings {
             adam_beta2: 0.999,
             adam_epsilon: 1e-8,
             target: TargetUpdate::Polyak { tau: 0.005 },
+            precision: Precision::F32,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Range checks, one line a rule.
 
-use super::{Device, MemoryFallback, Settings, SettingsError, TargetUpdate};
+use super::{Device, MemoryFallback, Precision, Settings, SettingsError, TargetUpdate};
 use crate::LinearSchedule;
 
 impl Settings {
@@ -12,6 +12,19 @@ impl Settings {
         self.validate_market()?;
         self.validate_learning()?;
         self.validate_run()
+    }
+
+    /// Checks what the CPU engine asks of settings beside [`Settings::validate`], whatever `run.device` says.
+    ///
+    /// # Errors
+    /// [`SettingsError::Unavailable`] for a `learner.precision` other than `f32`.
+    pub fn validate_for_cpu(&self) -> Result<(), SettingsError> {
+        available(
+            "learner.precision",
+            self.learner.precision.name(),
+            self.learner.precision == Precision::F32,
+            "the CPU engine computes f32 alone; the others need a GPU (run.device = \"cuda\")",
+        )
     }
 
     fn validate_market(&self) -> Result<(), SettingsError> {
@@ -123,6 +136,10 @@ impl Settings {
             TargetUpdate::Polyak { tau } => {
                 rule("learner.target.tau", tau, "in (0, 1]", tau > 0.0 && tau <= 1.0)?;
             }
+        }
+
+        if self.run.device == Device::Cpu {
+            self.validate_for_cpu()?;
         }
 
         let r = &self.replay;
@@ -332,6 +349,7 @@ mod tests {
             ),
             ("learner.target.every", "[learner]\ntarget = { kind = \"hard\", every = 0 }"),
             ("learner.target.tau", "[learner]\ntarget = { kind = \"polyak\", tau = 0.0 }"),
+            ("learner.precision", "[run]\ndevice = \"cpu\"\n[learner]\nprecision = \"tf32x3\""),
             ("replay.beta_max", "[replay]\nbeta_start = 0.5\nbeta_max = 0.4"),
             (
                 "learner.learning_rate.end",

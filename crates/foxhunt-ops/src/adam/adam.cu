@@ -5,7 +5,7 @@
 //                  the learner moves on and the host is told
 //
 // In both f64 sums run in the tree of foxhunt-ops/src/tree_sum.rs; elements are the operations of the twin,
-// foxhunt-ops/src/adam/cpu.rs, each rounded on its own. A thread an element, blocks in strides, any n.
+// foxhunt-ops/src/adam/cpu.rs, each rounded on its own. A thread an element, or four to step; blocks in strides, any n.
 // The state of the learner moves on in a block of its own, beside the others, which it waits for only to have read.
 // Moved: 8 bytes a parameter and segment, then 36 bytes a parameter.
 #include "common.cuh"
@@ -18,34 +18,44 @@
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-extern "C" __global__ void __launch_bounds__(256) sum_squares(SquaresArgs a) {
+// Segments whose values are asked for at once.
+constexpr u32 AT_ONCE = 8;
+
+extern "C" __global__ void __launch_bounds__(1024) sum_squares(SquaresArgs a) {
   __shared__ double lanes[256];
+  __shared__ float values[1024];
   dependency_wait();
   dependents_may_start();
   for (u64 block = blockIdx.x; block < a.blocks; block += gridDim.x) {
-    u64 first = block * 1024 + threadIdx.x;
-    float g[4] = {};
-    if (a.segments) {
-#pragma unroll 4
-      for (u32 s = 0; s < a.segments; s++)
+    u64 i = block * 1024 + threadIdx.x;
+    float g = 0.f;
+    if (i < a.n) {
+      if (a.segments) {
+        if (a.add) g = a.gradient[i];
+        for (u32 first = 0; first < a.segments; first += AT_ONCE) {
+          float part[AT_ONCE];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-          u64 i = first + k * 256;
-          if (i >= a.n) continue;
-          float part = a.parts[s * a.stride + i];
-          g[k] = s > 0 ? g[k] + part : a.add ? a.gradient[i] + part : part;
+          for (u32 s = 0; s < AT_ONCE; s++)
+            if (first + s < a.segments) part[s] = a.parts[(first + s) * a.stride + i];
+#pragma unroll
+          for (u32 s = 0; s < AT_ONCE; s++)
+            if (first + s < a.segments) g = first + s > 0 || a.add ? g + part[s] : part[s];
         }
-#pragma unroll
-      for (int k = 0; k < 4; k++)
-        if (first + k * 256 < a.n) a.gradient[first + k * 256] = g[k];
-    } else {
-#pragma unroll
-      for (int k = 0; k < 4; k++)
-        if (first + k * 256 < a.n) g[k] = a.gradient[first + k * 256];
+        a.gradient[i] = g;
+      } else {
+        g = a.gradient[i];
+      }
     }
+    values[threadIdx.x] = g;
+    __syncthreads();
+    // The lanes of the tree are the first 256 threads.
     double sum = 0.;
+    if (threadIdx.x < 256)
 #pragma unroll
-    for (int k = 0; k < 4; k++) sum = __dadd_rn(sum, __dmul_rn((double)g[k], (double)g[k]));
+      for (u32 k = 0; k < 4; k++) {
+        double x = values[threadIdx.x + k * 256];
+        sum = __dadd_rn(sum, __dmul_rn(x, x));
+      }
     sum = fold_lanes(sum, lanes);
     if (threadIdx.x == 0) a.sums[block] = sum;
   }
@@ -58,12 +68,26 @@ __device__ __forceinline__ void step_element(const ApplyArgs& a, const Decision&
   w = w - d.step_size * (m / (sqrtf(v) * d.root_factor + a.epsilon));
 }
 
+// Four elements with all that goes with them.
+struct Four {
+  float4 g, w, m, v, t;
+  __device__ __forceinline__ void load(const ApplyArgs& a, u64 i) {
+    g = ((const float4*)a.gradient)[i], w = ((const float4*)a.online)[i];
+    m = ((const float4*)a.m)[i], v = ((const float4*)a.v)[i];
+    if (a.polyak) t = ((const float4*)a.target)[i];
+  }
+};
+
 extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
   __shared__ double lanes[256];
   __shared__ Decision shared_decision;
   u32 steppers = gridDim.x - 1;  // the last block keeps the books
   dependency_wait();
   dependents_may_start();
+  // What a thread steps first is on its way while the norm is summed.
+  u64 fours = a.n / 4, mine = (u64)blockIdx.x * 256 + threadIdx.x;
+  Four x;
+  if (blockIdx.x < steppers && mine < fours) x.load(a, mine);
   StepState before;
   if (threadIdx.x == 0) before = *a.state;
   double sum = 0.;
@@ -78,31 +102,28 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
   }
   // What this block reads of the state it has read.
   if (threadIdx.x == 0) atomicAdd(&a.state->ticket, 1);
-  if (d.apply) {
-    u64 fours = a.n / 4;
-    for (u64 i = (u64)blockIdx.x * 256 + threadIdx.x; i < fours; i += (u64)steppers * 256) {
-      float4 g = ((const float4*)a.gradient)[i];
-      float4 w = ((float4*)a.online)[i], m = ((float4*)a.m)[i], v = ((float4*)a.v)[i], t;
-      if (a.polyak) t = ((float4*)a.target)[i];
-      step_element(a, d, w.x, m.x, v.x, g.x);
-      step_element(a, d, w.y, m.y, v.y, g.y);
-      step_element(a, d, w.z, m.z, v.z, g.z);
-      step_element(a, d, w.w, m.w, v.w, g.w);
-      ((float4*)a.online)[i] = w, ((float4*)a.m)[i] = m, ((float4*)a.v)[i] = v;
-      if (a.polyak) {
-        t.x = t.x + a.tau * (w.x - t.x);
-        t.y = t.y + a.tau * (w.y - t.y);
-        t.z = t.z + a.tau * (w.z - t.z);
-        t.w = t.w + a.tau * (w.w - t.w);
-      }
-      if (a.polyak) ((float4*)a.target)[i] = t;
-      else if (d.copy) ((float4*)a.target)[i] = w;
+  if (!d.apply) return;
+  for (u64 i = mine; i < fours; i += (u64)steppers * 256) {
+    if (i != mine) x.load(a, i);
+    step_element(a, d, x.w.x, x.m.x, x.v.x, x.g.x);
+    step_element(a, d, x.w.y, x.m.y, x.v.y, x.g.y);
+    step_element(a, d, x.w.z, x.m.z, x.v.z, x.g.z);
+    step_element(a, d, x.w.w, x.m.w, x.v.w, x.g.w);
+    ((float4*)a.online)[i] = x.w, ((float4*)a.m)[i] = x.m, ((float4*)a.v)[i] = x.v;
+    if (a.polyak) {
+      x.t.x = x.t.x + a.tau * (x.w.x - x.t.x);
+      x.t.y = x.t.y + a.tau * (x.w.y - x.t.y);
+      x.t.z = x.t.z + a.tau * (x.w.z - x.t.z);
+      x.t.w = x.t.w + a.tau * (x.w.w - x.t.w);
+      ((float4*)a.target)[i] = x.t;
+    } else if (d.copy) {
+      ((float4*)a.target)[i] = x.w;
     }
-    u64 i = fours * 4 + threadIdx.x;
-    if (blockIdx.x == 0 && i < a.n) {
-      step_element(a, d, a.online[i], a.m[i], a.v[i], a.gradient[i]);
-      if (a.polyak) a.target[i] = a.target[i] + a.tau * (a.online[i] - a.target[i]);
-      else if (d.copy) a.target[i] = a.online[i];
-    }
+  }
+  u64 i = fours * 4 + threadIdx.x;
+  if (blockIdx.x == 0 && i < a.n) {
+    step_element(a, d, a.online[i], a.m[i], a.v[i], a.gradient[i]);
+    if (a.polyak) a.target[i] = a.target[i] + a.tau * (a.online[i] - a.target[i]);
+    else if (d.copy) a.target[i] = a.online[i];
   }
 }

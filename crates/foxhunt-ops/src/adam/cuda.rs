@@ -17,6 +17,8 @@ use crate::tree_sum::TREE_SUM_CUH;
 
 const ADAM_CU: &str = include_str!("adam.cu");
 const THREADS: u32 = 256;
+/// Of a block that sums squares: one a value.
+const SQUARE_THREADS: u32 = SQUARES as u32;
 
 shared_struct! {
     /// A gradient, in segments or whole, and the sums of its squares.
@@ -144,8 +146,8 @@ impl AdamKernels {
             segments: 0,
             add: u32::from(add),
         };
-        let grid = (blocks as u32).min(8 * self.processors.max(1));
-        let mut launch = Launch::new(&self.sum_squares, grid, THREADS).programmatic(programmatic);
+        let grid = (blocks as u32).min(2 * self.processors.max(1));
+        let mut launch = Launch::new(&self.sum_squares, grid, SQUARE_THREADS).programmatic(programmatic);
         if let Some(parts) = &gradient.parts {
             args.parts = parts.ptr();
             args.segments = gradient.splits as u32;

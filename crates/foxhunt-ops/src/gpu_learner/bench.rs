@@ -6,6 +6,7 @@
 //! It compares with nothing; peers are run beside it.
 
 use foxhunt_core::Head;
+use foxhunt_core::settings::Precision;
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{CudaError, DeviceBuffer, EventTimer, Stream};
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub struct BenchConfig {
     pub batches: Vec<usize>,
     /// Rows of a forward pass for acting.
     pub acting: Vec<usize>,
+    /// How matrices are multiplied.
+    pub precision: Precision,
 }
 
 impl Default for BenchConfig {
@@ -41,6 +44,7 @@ impl Default for BenchConfig {
             capacity: 1 << 20,
             batches: vec![64, 256, 1024, 8192],
             acting: vec![1024, 4096, 16_384, 65_536],
+            precision: Precision::F32,
         }
     }
 }
@@ -52,6 +56,8 @@ pub struct BenchRow {
     pub op: String,
     /// Rows of the batch.
     pub rows: usize,
+    /// How matrices are multiplied.
+    pub precision: Precision,
     /// Whether launches overlap.
     pub programmatic: bool,
     /// Median microseconds; of a phase, the difference of two medians.
@@ -155,6 +161,7 @@ fn update(
 ) -> Result<(), GpuLearnerError> {
     let mut of = GpuLearnerConfig::new(config.shape.clone());
     of.learner.batch = batch;
+    of.learner.precision = config.precision;
     of.programmatic = programmatic;
     let mut learner = learner(stream, &of, cache)?;
     replay.set_programmatic(programmatic);
@@ -174,6 +181,7 @@ fn update(
         add(BenchRow {
             op: (*name).to_owned(),
             rows: batch,
+            precision: config.precision,
             programmatic,
             us: if whole { us } else { us - before },
             us_range: [times[0], times[REPLAYS - 1]],
@@ -261,6 +269,7 @@ fn acting(
 ) -> Result<(), GpuLearnerError> {
     let mut of = GpuLearnerConfig::new(config.shape.clone());
     of.learner.batch = 1;
+    of.learner.precision = config.precision;
     of.acting_rows = rows;
     of.programmatic = programmatic;
     let mut learner = learner(stream, &of, cache)?;
@@ -274,6 +283,7 @@ fn acting(
     let us = times[REPLAYS / 2];
     let tflops = 2.0 * (rows * macs) as f64 / us / 1e6;
     let us_range = [times[0], times[REPLAYS - 1]];
-    add(BenchRow { op: "q_values".to_owned(), rows, programmatic, us, us_range, tflops });
+    let (op, precision) = ("q_values".to_owned(), config.precision);
+    add(BenchRow { op, rows, precision, programmatic, us, us_range, tflops });
     Ok(())
 }

@@ -55,6 +55,7 @@ impl GpuLearner {
                 relu: !is_head,
                 first_layer: l == 0,
                 inspect: (l == 0).then_some((batch, &self.step.state)),
+                q: None,
             };
             self.mlp.forward(stream, &forward, &jobs, self.config.programmatic)?;
         }
@@ -78,6 +79,7 @@ impl GpuLearner {
                 parameters: &self.parameters.online,
                 before: (l > 0).then(|| &acts.dhidden[(l + 1) % 2]),
                 gradient: parts.unwrap_or(&self.gradient.whole),
+                segment: self.gradient.segment,
                 splits: self.gradient.splits,
                 split_stride: self.gradient.part_stride,
                 add: sub > 0 && parts.is_none(),

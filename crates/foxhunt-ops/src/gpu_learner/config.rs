@@ -1,6 +1,6 @@
 //! What a learner on the device is made from, and what it will take.
 
-use foxhunt_core::settings::{GuardSettings, LearnerSettings};
+use foxhunt_core::settings::{GuardSettings, LearnerSettings, Precision};
 
 use super::memory;
 use crate::error::OpError;
@@ -49,7 +49,14 @@ impl GpuLearnerConfig {
         self.learner.batch.saturating_mul(self.learner.accumulation)
     }
 
-    pub(super) fn check(&self) -> Result<(), OpError> {
+    pub(super) fn check(&self, compute_capability: (u32, u32)) -> Result<(), OpError> {
+        if self.learner.precision != Precision::F32 && compute_capability.0 < 8 {
+            return Err(OpError::InvalidArgument {
+                what: "learner.precision",
+                value: self.learner.precision.name().to_owned(),
+                rule: "f32 on a device of compute capability below 8.0",
+            });
+        }
         let within = |what, value: usize, range: std::ops::RangeInclusive<usize>, rule| {
             if range.contains(&value) {
                 return Ok(());

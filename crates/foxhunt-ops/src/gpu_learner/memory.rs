@@ -8,8 +8,9 @@ use super::{GpuLearnerConfig, GpuLearnerError};
 use crate::adam::cuda::square_blocks;
 use crate::error::check_len;
 use crate::learner::LearnerState;
+use crate::mlp::MlpLayout;
 use crate::mlp::cuda::stride;
-use crate::mlp::{MlpLayout, SEGMENT};
+use crate::mlp::tiles::segment;
 use crate::td_loss::cuda::RowResults;
 
 /// Most bytes for gradients of segments apart; above, a block takes the segments one after the other.
@@ -87,6 +88,8 @@ pub(crate) struct Gradient {
     pub(crate) whole: DeviceBuffer<f32>,
     /// f32 `[splits, part_stride]`, a gradient for each segment of rows.
     pub(crate) parts: Option<DeviceBuffer<f32>>,
+    /// Rows of a segment.
+    pub(crate) segment: usize,
     /// Segments apart; 1 without parts.
     pub(crate) splits: usize,
     pub(crate) part_stride: usize,
@@ -165,7 +168,7 @@ impl Activations {
 
 /// Segments whose gradients are kept apart: those of a batch, or 1 when it has one or they would take too much.
 fn splits(layout: &MlpLayout, config: &GpuLearnerConfig) -> usize {
-    let segments = config.learner.batch.div_ceil(SEGMENT);
+    let segments = config.learner.batch.div_ceil(segment(config.learner.precision, config.learner.batch));
     let bytes = 4 * (segments as u64) * stride(layout.len()) as u64;
     if bytes > PART_BYTES { 1 } else { segments }
 }
@@ -182,6 +185,7 @@ impl Gradient {
         Ok(Self {
             whole: stream.zeros("gradient", n)?,
             parts: parts.transpose()?,
+            segment: segment(config.learner.precision, config.learner.batch),
             splits,
             part_stride,
             squares: stream.zeros("sums of squares", square_blocks(n))?,

@@ -1,8 +1,8 @@
 //! Learning that never leaves the device: forward passes, loss, the way back, guard, Adam, target.
 //!
 //! The device twin of [`crate::learner`]: given the same state and batches, parameters, moments, TD errors, counts and
-//! faults equal those of [`crate::learner::CpuUpdate`] to the bit. An update is a short chain of kernels, one a step of
-//! the arithmetic:
+//! faults equal those of [`crate::learner::CpuUpdate`] to the bit. With a [`Precision`] other than f32 products go to tensor
+//! cores and everything else stays. An update is a short chain of kernels, one a step of the arithmetic:
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
@@ -28,6 +28,7 @@ pub use config::GpuLearnerConfig;
 
 use std::sync::Arc;
 
+use foxhunt_core::settings::Precision;
 use foxhunt_cuda::nvrtc::{self, Cache, Image, Program};
 use foxhunt_cuda::{CudaError, DeviceBuffer, KernelResources, Module, Stream};
 
@@ -79,10 +80,11 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Every program of the learner, and of the guard and the Q monitor by themselves.
+/// Every program of a learner of this precision, and of the guard and the Q monitor by themselves; with a precision other than
+/// f32 for compute capability 8.0 and up.
 #[must_use]
-pub fn programs() -> Vec<Program> {
-    let mut all = crate::mlp::cuda::programs();
+pub fn programs(precision: Precision) -> Vec<Program> {
+    let mut all = crate::mlp::cuda::programs(precision);
     all.extend([
         crate::td_loss::cuda::program(),
         crate::adam::cuda::program(),
@@ -126,14 +128,14 @@ impl GpuLearner {
     /// with [`GpuLearner::upload_state`].
     ///
     /// # Errors
-    /// `InvalidArgument` for settings out of range; [`CudaError::OutOfMemory`] with bytes asked and free, before anything
+    /// `InvalidArgument` for settings out of range and a precision that the device does not have; [`CudaError::OutOfMemory`] with bytes asked and free, before anything
     /// is taken; [`CudaError::NoCompiler`].
     pub fn new(
         stream: &Stream,
         config: &GpuLearnerConfig,
         cache: Option<&Cache>,
     ) -> Result<Self, GpuLearnerError> {
-        config.check()?;
+        config.check(stream.device().info().compute_capability)?;
         let layout = MlpLayout::new(config.shape.clone());
         let (bytes, (free, _)) = (config.bytes(), stream.device().memory()?);
         if bytes > free {
@@ -143,7 +145,7 @@ impl GpuLearner {
         let processors = stream.device().info().multiprocessors;
         let (n, acting) = (layout.len(), config.acting_rows);
         Ok(Self {
-            mlp: MlpKernels::new(&loader, processors)?,
+            mlp: MlpKernels::new(&loader, config.learner.precision, processors)?,
             loss: LossKernel::new(&loader)?,
             adam: AdamKernels::new(&loader, processors)?,
             parameters: Parameters::zeros(stream, n)?,
@@ -200,6 +202,7 @@ impl GpuLearner {
         states.holds(rows * self.layout.shape().state_dim)?;
         q.holds(rows * self.layout.n_outputs())?;
         let programmatic = self.config.programmatic;
+        let mut made_q = false;
         for (l, &layer) in layers.iter().enumerate() {
             let is_head = l + 1 == layers.len();
             let out = match is_head {
@@ -220,11 +223,12 @@ impl GpuLearner {
                 relu: !is_head,
                 first_layer: l == 0,
                 inspect: None,
+                q: (is_head && dueling).then_some((&self.layout, &*q)),
             };
             let job = Job { x, parameters: &self.parameters.online, out };
-            self.mlp.forward(stream, &forward, &[job], programmatic)?;
+            made_q = self.mlp.forward(stream, &forward, &[job], programmatic)?;
         }
-        if dueling {
+        if dueling && !made_q {
             self.mlp.q_from_head(stream, &self.layout, rows, &pass.head, q, programmatic)?;
         }
         Ok(())

@@ -35,10 +35,10 @@ use crate::ring::cuda::{
     DeviceBatch, DeviceCompactRows, DeviceRing, DeviceRows, DeviceSource, Incoming, insert,
 };
 
-/// Share of L1 that all replay kernels ask to be shared memory, in per cent. It must be one share for all: a
-/// multiprocessor changes its split only when idle, which would undo overlapping launches. This one holds what blocks
-/// of a large sample ask for, and seven blocks of a merge.
-pub(crate) const CARVEOUT: u32 = 52;
+/// Share of L1 that all kernels of the loop ask to be shared memory, in per cent. It must be one share for all: a
+/// multiprocessor changes its split only when idle, which would undo overlapping launches. The largest there is holds three
+/// blocks of a learner's largest tiles.
+pub(crate) const CARVEOUT: u32 = 100;
 
 /// What can go wrong in a replay memory on the device.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

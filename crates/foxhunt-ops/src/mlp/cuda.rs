@@ -1,24 +1,42 @@
 //! The launchers of the network's kernels. Kernels: `mlp.cu` over `tiles.cuh`, and `q_from_head.cu`.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
+use foxhunt_core::settings::Precision;
 use foxhunt_cuda::nvrtc::Program;
 use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
 use rayon::prelude::*;
 
-use super::tiles::{Product, TILES, Tile, best};
-use super::{Layer, MlpLayout, SEGMENT};
+use super::tiles::{Product, Tile, best, tiles};
+use super::{Layer, MlpLayout};
 use crate::gpu_learner::state::{STEP_CUH, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::ring::cuda::DeviceBatch;
 
 const MLP_CU: &str = include_str!("mlp.cu");
+const FEED_CUH: &str = include_str!("feed.cuh");
 const TILES_CUH: &str = include_str!("tiles.cuh");
+const TENSOR_CUH: &str = include_str!("tensor.cuh");
+const MMA_CUH: &str = include_str!("mma.cuh");
 const Q_FROM_HEAD_CU: &str = include_str!("q_from_head.cu");
 /// Text of `q_from_head.cuh`.
 pub(crate) const Q_FROM_HEAD_CUH: &str = include_str!("q_from_head.cuh");
 
 /// Values a thread looks at for those that are not finite; in one go, as it waits for all of them together.
 const INSPECTED: usize = 16;
+
+shared_struct! {
+    /// Dueling heads to Q-values.
+    pub(crate) struct HeadArgs {
+        head: DevicePtr<f32>,
+        q: DevicePtr<f32>,
+        start: [u32; 4],
+        len: [u32; 4],
+        rows: u32,
+        head_stride: u32,
+        n_outputs: u32,
+        n_branches: u32,
+    }
+}
 
 shared_struct! {
     /// Up to three forward products that share a shape.
@@ -30,6 +48,7 @@ shared_struct! {
         rewards: DevicePtr<f32>,
         terminated: DevicePtr<f32>,
         state: DevicePtr<StepState>,
+        head: HeadArgs,
         rows: [u32; 3],
         first_block: [u32; 3],
         weight: u32,
@@ -43,7 +62,7 @@ shared_struct! {
         inspectors: u32,
         relu: u32,
         first_layer: u32,
-        pad: u32,
+        lonely: u32,
     }
 }
 
@@ -71,21 +90,7 @@ shared_struct! {
         weight_tiles: u32,
         bias_tiles: u32,
         before_tiles: u32,
-        pad: u32,
-    }
-}
-
-shared_struct! {
-    /// Dueling heads to Q-values.
-    pub(crate) struct HeadArgs {
-        head: DevicePtr<f32>,
-        q: DevicePtr<f32>,
-        start: [u32; 4],
-        len: [u32; 4],
-        rows: u32,
-        head_stride: u32,
-        n_outputs: u32,
-        n_branches: u32,
+        lonely: u32,
     }
 }
 
@@ -100,36 +105,62 @@ pub(crate) fn branches(layout: &MlpLayout) -> ([u32; 4], [u32; 4], u32) {
     (start, len, branches.len() as u32)
 }
 
+fn head_args(
+    layout: &MlpLayout,
+    rows: usize,
+    head: DevicePtr<f32>,
+    q: &DeviceBuffer<f32>,
+) -> Result<HeadArgs, CudaError> {
+    let n_outputs = layout.n_outputs();
+    q.holds(rows * n_outputs)?;
+    let (start, len, n_branches) = branches(layout);
+    Ok(HeadArgs {
+        head,
+        q: q.ptr(),
+        start,
+        len,
+        rows: rows as u32,
+        head_stride: stride(layout.head().n_out) as u32,
+        n_outputs: n_outputs as u32,
+        n_branches,
+    })
+}
+
 /// Values from row to row of a buffer of `cols` columns: rows begin at 16-byte boundaries.
 pub(crate) fn stride(cols: usize) -> usize {
     cols.next_multiple_of(4)
 }
 
-/// The programs of the network, one a tile and one for heads.
+/// The programs of the network, one a tile and one for heads. Those of a mode other than f32 are for compute capability 8.0
+/// and up.
 #[must_use]
-pub fn programs() -> Vec<Program> {
+pub fn programs(precision: Precision) -> Vec<Program> {
     let structs = [
         StepState::cuda_source(),
         SumArgs::cuda_source(),
+        HeadArgs::cuda_source(),
         ForwardArgs::cuda_source(),
         BackwardArgs::cuda_source(),
-        HeadArgs::cuda_source(),
     ]
     .concat();
     let structs = format!("#pragma once\n{structs}");
-    let tiles = TILES.iter().map(|tile| {
-        Program::new("mlp.cu", MLP_CU)
-            .header("common.cuh", COMMON_CUH)
-            .header("shared_structs.cuh", &structs)
-            .header("tiles.cuh", TILES_CUH)
-            .header("step.cuh", STEP_CUH)
-            .define("TILE_M", tile.m)
-            .define("TILE_N", tile.n)
-            .define("THREAD_M", tile.thread[0])
-            .define("THREAD_N", tile.thread[1])
-            .define("SLAB", tile.slab)
-            .define("STAGES", tile.stages)
-            .define("SHARED_BYTES", tile.shared_bytes())
+    let tiles = tiles(precision).iter().map(|tile| {
+        let program = tile.define(
+            Program::new("mlp.cu", MLP_CU)
+                .header("common.cuh", COMMON_CUH)
+                .header("shared_structs.cuh", &structs)
+                .header("feed.cuh", FEED_CUH)
+                .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
+                .header("step.cuh", STEP_CUH),
+        );
+        let number = match precision {
+            Precision::F32 => return program.header("tiles.cuh", TILES_CUH),
+            Precision::Tf32x3 => 1,
+            Precision::Tf32 => 2,
+            Precision::Bf16 => 3,
+        };
+        let program = program.header("mma.cuh", MMA_CUH).header("tensor.cuh", TENSOR_CUH);
+        program.define("PRECISION", number)
     });
     let head = Program::new("q_from_head.cu", Q_FROM_HEAD_CU)
         .header("common.cuh", COMMON_CUH)
@@ -143,6 +174,7 @@ pub fn programs() -> Vec<Program> {
 pub(crate) struct MlpKernels {
     tiles: Vec<[Kernel; 2]>,
     q_from_head: Kernel,
+    precision: Precision,
     processors: u32,
 }
 
@@ -168,6 +200,8 @@ pub(crate) struct Forward<'a> {
     pub(crate) first_layer: bool,
     /// A batch whose values are looked at for those that are not finite, and where they are counted.
     pub(crate) inspect: Option<(&'a DeviceBatch, &'a DeviceBuffer<StepState>)>,
+    /// Where the Q-values of a dueling head go, f32 `[rows, n_outputs]`, when this launch can make them.
+    pub(crate) q: Option<(&'a MlpLayout, &'a DeviceBuffer<f32>)>,
 }
 
 /// The way back through a layer.
@@ -186,6 +220,8 @@ pub(crate) struct Backward<'a> {
     pub(crate) before: Option<&'a DeviceBuffer<f32>>,
     /// Flat gradient, or one for each segment of rows.
     pub(crate) gradient: &'a DeviceBuffer<f32>,
+    /// Rows of a segment.
+    pub(crate) segment: usize,
     /// Gradients in it.
     pub(crate) splits: usize,
     /// Values from gradient to gradient.
@@ -195,45 +231,49 @@ pub(crate) struct Backward<'a> {
 }
 
 impl MlpKernels {
-    pub(crate) fn new(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
-        let mut programs = programs();
+    pub(crate) fn new(loader: &Loader<'_>, precision: Precision, processors: u32) -> Result<Self, CudaError> {
+        let mut programs = programs(precision);
         let head = programs.pop().unwrap_or_default();
         // Seconds each, on every core there is.
         let images = programs.par_iter().map(|program| loader.compile(program)).collect::<Vec<_>>();
-        let mut tiles = Vec::new();
-        for (image, tile) in images.into_iter().zip(TILES) {
+        let mut loaded = Vec::new();
+        for (image, tile) in images.into_iter().zip(tiles(precision)) {
             let module = loader.load_image(&image?)?;
             let kernels = [module.kernel("forward_layer")?, module.kernel("backward_layer")?];
             for kernel in &kernels {
                 kernel.prefer_carveout(CARVEOUT)?;
                 kernel.allow_shared(tile.shared_bytes())?;
             }
-            tiles.push(kernels);
+            loaded.push(kernels);
         }
         let q_from_head = loader.load(&head)?.kernel("q_from_head")?;
         q_from_head.prefer_carveout(CARVEOUT)?;
-        Ok(Self { tiles, q_from_head, processors })
+        Ok(Self { tiles: loaded, q_from_head, precision, processors })
     }
 
     /// All kernels with the name of their tile, for resource reports.
     pub(crate) fn all(&self) -> impl Iterator<Item = (String, &Kernel)> {
-        self.tiles.iter().zip(TILES).flat_map(|(kernels, tile)| {
+        self.tiles.iter().zip(tiles(self.precision)).flat_map(|(kernels, tile)| {
             kernels.iter().map(move |k| (format!("{} {}x{}", k.symbol(), tile.m, tile.n), k))
         })
     }
 
-    /// Queues up to three forward products.
+    fn best(&self, work: &[Product]) -> (usize, Tile) {
+        let number = best(self.precision, work, self.processors);
+        (number, tiles(self.precision)[number])
+    }
+
+    /// Queues up to three forward products. Gives whether it made Q-values.
     pub(crate) fn forward(
         &self,
         stream: &Stream,
         f: &Forward<'_>,
         jobs: &[Job<'_>],
         programmatic: bool,
-    ) -> Result<(), CudaError> {
+    ) -> Result<bool, CudaError> {
         let Layer { n_in, n_out, weight, bias } = f.layer;
         let work = [Product { times: jobs.len(), rows: f.rows, cols: n_out, k: n_in }];
-        let number = best(&work, self.processors);
-        let tile: Tile = TILES[number];
+        let (number, tile) = self.best(&work);
         let [m_tiles, n_tiles] = tile.count(f.rows, n_out);
         let tiles = m_tiles * n_tiles * jobs.len() as u32;
         let pick = |get: fn(&Job<'_>) -> DevicePtr<f32>| {
@@ -249,6 +289,12 @@ impl MlpKernels {
             inspectors = (2 * f.rows * n_in).div_ceil(a_block).min(8 * self.processors as usize) as u32;
         }
         let [next_states, rewards, terminated] = args_inspect;
+        // Only a block that has whole rows can centre them.
+        let q = f.q.filter(|_| n_tiles == 1);
+        let head: HeadArgs = match q {
+            Some((layout, q)) => head_args(layout, f.rows, DevicePtr::NULL, q)?,
+            None => foxhunt_cuda::bytemuck::Zeroable::zeroed(),
+        };
         let args = ForwardArgs {
             x: pick(|job| job.x.ptr()),
             parameters: pick(|job| job.parameters.ptr()),
@@ -257,6 +303,7 @@ impl MlpKernels {
             rewards,
             terminated,
             state,
+            head,
             rows: [f.rows as u32; 3],
             first_block: std::array::from_fn(|i| {
                 if i < jobs.len() { i as u32 * m_tiles * n_tiles } else { u32::MAX }
@@ -272,7 +319,7 @@ impl MlpKernels {
             inspectors,
             relu: u32::from(f.relu),
             first_layer: u32::from(f.first_layer),
-            pad: 0,
+            lonely: u32::from(tiles + inspectors <= self.processors),
         };
         let mut launch = Launch::new(&self.tiles[number][0], tiles + inspectors, tile.threads())
             .shared(tile.shared_bytes())
@@ -286,9 +333,13 @@ impl MlpKernels {
         if let Some((batch, to)) = f.inspect {
             launch = batch.keep(launch).keep(to);
         }
+        if let Some((_, q)) = q {
+            launch = launch.keep(q);
+        }
         // SAFETY: forward_layer(ForwardArgs). Rows and columns are tested against the counts given, which the buffers
-        // hold (checked above; parameters and batch by their owner); all is kept.
-        unsafe { launch.launch(stream) }
+        // hold (checked above and in `head_args`; parameters and batch by their owner); all is kept.
+        unsafe { launch.launch(stream) }?;
+        Ok(q.is_some())
     }
 
     /// Queues the way back through a layer; with `sums` one more block sums up the losses.
@@ -307,10 +358,11 @@ impl MlpKernels {
         let before = Product { times: 1, rows: b.rows, cols: n_in, k: n_out };
         // In the order of the blocks.
         let work = [weights, biases, before];
-        let number = best(&work[..if b.before.is_some() { 3 } else { 2 }], self.processors);
-        let tile: Tile = TILES[number];
+        let (number, tile) = self.best(&work[..if b.before.is_some() { 3 } else { 2 }]);
         let [m_tiles, n_tiles] = tile.count(n_out, n_in);
         let before_tiles = b.before.map_or(0, |_| tile.count(b.rows, n_in)[0] * n_tiles);
+        let weight_tiles = m_tiles * n_tiles;
+        let blocks = (weight_tiles + m_tiles) * b.splits as u32 + before_tiles + u32::from(sums.is_some());
         let args = BackwardArgs {
             d: b.d.ptr(),
             w: b.parameters.ptr().offset(weight),
@@ -326,19 +378,18 @@ impl MlpKernels {
             d_stride: b.d_stride as u32,
             x_stride: b.x_stride as u32,
             before_stride: stride(n_in) as u32,
-            segment: SEGMENT as u32,
+            segment: b.segment as u32,
             splits: b.splits as u32,
             add: u32::from(b.add),
             n_tiles,
-            weight_tiles: m_tiles * n_tiles,
+            weight_tiles,
             bias_tiles: m_tiles,
             before_tiles,
-            pad: 0,
+            lonely: u32::from(blocks <= self.processors),
         };
         b.d.holds(b.rows * b.d_stride)?;
         b.x.holds(b.rows * b.x_stride)?;
         b.gradient.holds((b.splits - 1) * b.split_stride + bias + n_out)?;
-        let blocks = (args.weight_tiles + m_tiles) * args.splits + before_tiles + u32::from(sums.is_some());
         let none: SumArgs = foxhunt_cuda::bytemuck::Zeroable::zeroed();
         let mut launch = Launch::new(&self.tiles[number][1], blocks, tile.threads())
             .shared(tile.shared_bytes())
@@ -374,20 +425,8 @@ impl MlpKernels {
         q: &DeviceBuffer<f32>,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        let (n_outputs, head_stride) = (layout.n_outputs(), stride(layout.head().n_out));
-        head.holds(rows * head_stride)?;
-        q.holds(rows * n_outputs)?;
-        let (start, len, n_branches) = branches(layout);
-        let args = HeadArgs {
-            head: head.ptr(),
-            q: q.ptr(),
-            start,
-            len,
-            rows: rows as u32,
-            head_stride: head_stride as u32,
-            n_outputs: n_outputs as u32,
-            n_branches,
-        };
+        head.holds(rows * stride(layout.head().n_out))?;
+        let args = head_args(layout, rows, head.ptr(), q)?;
         let launch = Launch::new(&self.q_from_head, rows.div_ceil(8) as u32, 64)
             .programmatic(programmatic)
             .value(args)

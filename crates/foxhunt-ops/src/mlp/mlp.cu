@@ -1,16 +1,23 @@
 // The network's layers on the device: forward passes, and the way back.
 //
 //   forward_layer     out = finish(x W^T + b) for up to three jobs (online(s), online(s'), target(s')) in one launch;
-//                     for the first layer more blocks count the inputs that are not finite
+//                     for the first layer more blocks count the inputs that are not finite; for acting the head's blocks
+//                     give Q-values where one of them makes whole rows
 //   backward_layer    d_before = mask(d W), and the layer's weight and bias gradients, in one launch; for the head one
 //                     more block sums the losses and prepares the step
 //
-// Every element is the chain of foxhunt-ops/src/mlp/panels.rs (its twin): from the bias over inputs in order, from 0 over
-// outputs in order, from 0 over the rows of a segment in order. Nothing here depends on the launch shape.
+// In f32 every element is the chain of foxhunt-ops/src/mlp/panels.rs (its twin): from the bias over inputs in order, from 0
+// over outputs in order, from 0 over the rows of a segment in order, and nothing depends on the launch shape. With PRECISION
+// products go to tensor cores (mma.cuh); sums of biases, losses and segments stay these chains.
 // Moved, a forward job: rows * (n_in + n_out) + n_in * n_out words, tiles reading their operands through L2.
 #include "common.cuh"
 #include "shared_structs.cuh"
+#ifdef PRECISION
+#include "mma.cuh"
+#else
 #include "tiles.cuh"
+#endif
+#include "q_from_head.cuh"
 #include "step.cuh"
 
 extern __shared__ __align__(16) float shared[];
@@ -39,10 +46,10 @@ __device__ void inspect(const ForwardArgs& f, u32 block) {
 
 // db[o] = sum of d[r, o] over the rows of a segment in order, for one tile of outputs.
 __device__ float bias_chain(const Matrix& d, u32 o0, u32 first, u32 end, Dependency& ahead) {
-  using A = Operand<TILE_M, THREAD_M, TY, false>;
+  using A = Product<false, false>::A;
   u32 slabs = (end - first + SLAB - 1) / SLAB;
   u32 memory = (u32)__cvta_generic_to_shared(shared);
-  typename A::Feed feed(d, o0, first);
+  A::Feed feed(d, o0, first);
   ahead.wait();
   for (u32 s = 0; s < STAGES - 1; s++) {
     if (s < slabs) feed.next(memory + s * A::FLOATS * 4);
@@ -70,7 +77,7 @@ __device__ float bias_chain(const Matrix& d, u32 o0, u32 first, u32 end, Depende
 // ------------------------------------------------------------------------------------------------ kernels
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardArgs f) {
-  Dependency ahead = {false};
+  Dependency ahead(f.lonely);
   u32 block = blockIdx.x;
   if (block >= f.tiles) {
     ahead.wait();
@@ -99,23 +106,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardAr
   Matrix w = {f.parameters[job] + f.weight, f.n_in, f.n_out, f.n_in};
   P::run(acc, x, w, m0, n0, 0, f.n_in, shared, early, ahead);
   dependents_may_start();
+  if (f.head.q) {
+#pragma unroll
+    for (int i = 0; i < THREAD_M; i++)
+#pragma unroll
+      for (int j = 0; j < THREAD_N; j++)
+        if (P::n(j) < TILE_N) shared[P::m(i) * (TILE_N + 1) + P::n(j)] = acc[i][j];
+    __syncthreads();
+    store_q<THREADS>(f.head, shared, TILE_N + 1, m0, TILE_M);
+    return;
+  }
   float* out = f.out[job];
+  bool wide = is_wide(out, f.out_stride);
 #pragma unroll
   for (int i = 0; i < THREAD_M; i++) {
     u32 m = m0 + P::m(i);
     if (m >= rows) continue;
 #pragma unroll
-    for (int j = 0; j < THREAD_N; j++) {
-      u32 n = n0 + P::n(j);
-      float v = acc[i][j];
-      if (f.relu && v < 0.f) v = 0.f;  // a NaN passes
-      if (n < f.n_out) out[(u64)m * f.out_stride + n] = v;
+    for (int j = 0; j < THREAD_N; j += P::RUN) {
+      float v[P::RUN];
+#pragma unroll
+      for (int q = 0; q < P::RUN; q++) v[q] = f.relu && acc[i][j + q] < 0.f ? 0.f : acc[i][j + q];  // a NaN passes
+      store_run(out + (u64)m * f.out_stride, n0 + P::n(j), f.n_out, wide, v);
     }
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(BackwardArgs a, SumArgs sums) {
-  Dependency ahead = {false};
+  Dependency ahead(a.lonely);
   u32 block = blockIdx.x;
   Matrix d = {a.d, a.d_stride, a.rows, a.n_out};
   if (block < a.weight_tiles * a.splits) {
@@ -137,21 +155,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(Backward
         if (o >= a.n_out) continue;
         float* row = out + (u64)o * a.n_in;
 #pragma unroll
-        for (int j = 0; j < THREAD_N; j += THREAD_N % 4 == 0 ? 4 : 1) {
+        for (int j = 0; j < THREAD_N; j += P::RUN) {
           u32 n = i0 + P::n(j);
-          if (THREAD_N % 4 == 0 && wide && n < a.n_in) {  // n_in is a whole number of four
-            float4 v = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
-            float4* to = (float4*)(row + n);
-            if (add) {
-              float4 old = *to;
-              v = make_float4(old.x + v.x, old.y + v.y, old.z + v.z, old.w + v.w);
-            }
-            *to = v;
-          } else {
+          float v[P::RUN];
 #pragma unroll
-            for (int q = 0; q < (THREAD_N % 4 == 0 ? 4 : 1); q++)
-              if (n + q < a.n_in) row[n + q] = add ? row[n + q] + acc[i][j + q] : acc[i][j + q];
+          for (int q = 0; q < P::RUN; q++) v[q] = acc[i][j + q];
+          if (add) {
+            float old[P::RUN];
+            load_run(row, n, a.n_in, wide, old);
+#pragma unroll
+            for (int q = 0; q < P::RUN; q++) v[q] = old[q] + v[q];
           }
+          store_run(row, n, a.n_in, wide, v);
         }
       }
       add = true;
@@ -182,17 +197,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(Backward
     P::run(acc, d, w, m0, n0, 0, a.n_out, shared, true, ahead);
     dependents_may_start();
     // 0 where the unit was not above 0. The layer's inputs are the units before it, [rows, n_in].
+    bool wide = is_wide(a.x, a.x_stride) && is_wide(a.before, a.before_stride);
 #pragma unroll
     for (int i = 0; i < THREAD_M; i++) {
       u32 m = m0 + P::m(i);
       if (m >= a.rows) continue;
 #pragma unroll
-      for (int j = 0; j < THREAD_N; j++) {
+      for (int j = 0; j < THREAD_N; j += P::RUN) {
         u32 n = n0 + P::n(j);
-        if (n < a.n_in) {
-          float h = a.x[(u64)m * a.x_stride + n];
-          a.before[(u64)m * a.before_stride + n] = h <= 0.f ? 0.f : acc[i][j];
-        }
+        float h[P::RUN], v[P::RUN];
+        load_run(a.x + (u64)m * a.x_stride, n, a.n_in, wide, h);
+#pragma unroll
+        for (int q = 0; q < P::RUN; q++) v[q] = h[q] <= 0.f ? 0.f : acc[i][j + q];
+        store_run(a.before + (u64)m * a.before_stride, n, a.n_in, wide, v);
       }
     }
     return;

@@ -22,3 +22,21 @@ struct HeadRow {
     return dueling ? outputs[0] + (outputs[1 + at] - means[branch]) : outputs[at];
   }
 };
+
+// Stores the Q-values of `rows` rows from number `first` on, whose head outputs lie in shared memory, `stride` words from
+// row to row. Eight lanes a row; all N threads of the block come here.
+template <u32 N, class Args>
+__device__ __forceinline__ void store_q(const Args& a, const float* heads, u32 stride, u32 first, u32 rows) {
+  __shared__ float means[N / 8][4];
+  u32 at = threadIdx.x / 8, lane = threadIdx.x % 8;
+  for (u32 r = at; r < rows; r += N / 8) {
+    const float* outputs = heads + r * stride;
+    if (lane < a.n_branches) means[at][lane] = branch_mean(outputs + 1 + a.start[lane], a.len[lane]);
+    __syncwarp();
+    HeadRow head = {outputs, means[at], true};
+    if (first + r < a.rows)
+      for (u32 d = 0; d < a.n_branches; d++)
+        for (u32 i = lane; i < a.len[d]; i += 8) a.q[(u64)(first + r) * a.n_outputs + a.start[d] + i] = head.q(d, a.start[d] + i);
+    __syncwarp();
+  }
+}

@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(64) td_loss(LossArgs a) {
   bool have = row < a.rows;
   u32 n_head = a.n_outputs + a.dueling;
   dependency_wait();
+  dependents_may_start();
   float reward = 0.f, terminated = 1.f, discount = 0.f, weight = 0.f;
   u32 action = 0, index = 0;
   if (have) {
@@ -86,7 +87,6 @@ extern "C" __global__ void __launch_bounds__(64) td_loss(LossArgs a) {
     u32 at = argmax(chooser, d, a.start[d], a.len[d], lane);
     next += at == a.len[d] ? __int_as_float(0x7fc00000) : target.q(d, a.start[d] + (at < a.len[d] ? at : 0));
   }
-  dependents_may_start();
   if (!have) return;
   float y = terminated != 0.f ? reward : reward + discount * (next / branches);
   bool valid = action < a.n_actions && index != ~0u;

@@ -36,7 +36,7 @@ fn hash(x: u64) -> u64 {
     x ^ x >> 32
 }
 
-fn config(state_dim: usize, hidden: &[usize], head: Head, dueling: bool) -> GpuLearnerConfig {
+pub(crate) fn config(state_dim: usize, hidden: &[usize], head: Head, dueling: bool) -> GpuLearnerConfig {
     let mut config =
         GpuLearnerConfig::new(MlpShape { state_dim, hidden: hidden.to_vec(), head: head.into(), dueling });
     config.learner.learning_rate = LinearSchedule { start: 1e-3, end: 2e-4, steps: 37 };
@@ -45,7 +45,7 @@ fn config(state_dim: usize, hidden: &[usize], head: Head, dueling: bool) -> GpuL
     config
 }
 
-fn rows(config: &GpuLearnerConfig, n: usize, salt: u64) -> BatchBuffers {
+pub(crate) fn rows(config: &GpuLearnerConfig, n: usize, salt: u64) -> BatchBuffers {
     let (state_dim, n_actions) = (config.shape.state_dim, config.shape.head.n_actions() as u64);
     let mut stream = Philox::new(salt).stream(Purpose::Synthetic, 0, 0);
     let mut normal = |n: usize| -> Vec<f32> { (0..n).map(|_| stream.next_normal() as f32).collect() };
@@ -63,7 +63,7 @@ fn rows(config: &GpuLearnerConfig, n: usize, salt: u64) -> BatchBuffers {
     out
 }
 
-fn upload(gpu: &Gpu, rows: &BatchBuffers, state_dim: usize) -> DeviceBatch {
+pub(crate) fn upload(gpu: &Gpu, rows: &BatchBuffers, state_dim: usize) -> DeviceBatch {
     let mut batch = DeviceBatch::zeros(&gpu.stream, rows.actions.len(), state_dim).unwrap();
     let s = &gpu.stream;
     s.upload(&mut batch.states, &rows.states).unwrap();
@@ -187,7 +187,7 @@ impl<'g> Pair<'g> {
 }
 
 /// Equal bits; any NaN equals any other.
-fn same(got: &[f32], want: &[f32], what: &str) {
+pub(crate) fn same(got: &[f32], want: &[f32], what: &str) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let equal = got.to_bits() == want.to_bits() || (got.is_nan() && want.is_nan());
@@ -274,7 +274,8 @@ fn oracle(gpu: &Gpu) {
         let start = pair.host.state(&pair.online, &pair.target);
         assert!(pair.update(&rows));
         let got = gpu.stream.download(pair.device.gradient()).unwrap();
-        let want = crate::oracle::gradient(pair.online.layout(), &start.online, &start.target, &rows[0]);
+        let want =
+            crate::oracle::update(pair.online.layout(), &start.online, &start.target, &rows[0]).gradient;
         let (mut error, mut size) = (0.0, 0.0);
         for (got, want) in got.iter().zip(&want) {
             error += (f64::from(*got) - want).powi(2);

@@ -17,6 +17,7 @@ mod layer;
 mod learner;
 mod oracle;
 mod parity;
+mod precision;
 mod q_monitor;
 mod rank;
 mod twin;
@@ -52,6 +53,7 @@ fn tests() -> Vec<Test> {
     all.extend(q_monitor::TESTS);
     all.extend(learner::TESTS);
     all.extend(injection::TESTS);
+    all.extend(precision::TESTS);
     all
 }
 

@@ -127,6 +127,7 @@ fn other_value(key: &str, value: &Value) -> Value {
         "learner.clip_norm" | "learner.huber_delta" => Value::Float(0.01),
         "learner.adam_epsilon" => Value::Float(0.1),
         "learner.target.kind" => text("hard"),
+        "learner.precision" => text("tf32x3"),
         "replay.kind" => text("rank_based"),
         "replay.capacity" => Value::Integer(40),
         "replay.storage" => text("rows"),

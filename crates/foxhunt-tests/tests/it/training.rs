@@ -1,8 +1,9 @@
 //! A small run does what it says, and does it the same way every time.
 
-use foxhunt::trainer::{MetricsLine, StopReason};
+use foxhunt::cpu_engine::CpuEngine;
+use foxhunt::trainer::{MetricsLine, Prepared, StopReason};
 use foxhunt::{MLError, Policy, Trainer};
-use foxhunt_core::settings::Device;
+use foxhunt_core::settings::{Device, Precision};
 
 use crate::support::{assert_same_bits, bars, metrics, newest, run, tiny};
 
@@ -112,6 +113,28 @@ fn a_device_that_is_not_there_is_an_error_or_a_notice() {
         Err(error) => {
             assert!(matches!(error, MLError::DeviceUnavailable { device: "cuda", .. }), "{error}");
             assert_eq!(notices.len(), 1);
+        }
+    }
+}
+
+/// Whatever `run.device` says: with `auto` the CPU engine comes in where there is no GPU.
+#[test]
+fn the_cpu_engine_refuses_other_precisions_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = tiny(dir.path());
+    settings.run.device = Device::Auto;
+    let prepared = Prepared::fit(bars(1), &settings).unwrap();
+    for precision in Precision::ALL {
+        settings.learner.precision = precision;
+        settings.validate().unwrap();
+        let built = CpuEngine::new(&settings, prepared.market.clone(), prepared.split.train.clone());
+        match built.err() {
+            None => assert_eq!(precision, Precision::F32),
+            Some(MLError::Settings(error)) => {
+                let text = error.to_string();
+                assert!(text.contains("learner.precision") && text.contains(precision.name()), "{text}");
+            }
+            Some(other) => panic!("{precision:?}: {other}"),
         }
     }
 }

@@ -57,8 +57,10 @@ impl CpuEngine {
     /// An engine whose environments trade the bars `train` of `market`.
     ///
     /// # Errors
-    /// [`MLError::HostMemory`] with the bytes that are missing, [`MLError::Market`] for a window that does not fit.
+    /// [`MLError::Settings`] for a precision other than f32, [`MLError::HostMemory`] with the bytes that are missing,
+    /// [`MLError::Market`] for a window that does not fit.
     pub fn new(settings: &Settings, market: Arc<Market>, train: Range<usize>) -> Result<Self, MLError> {
+        settings.validate_for_cpu()?;
         let pool = match settings.run.threads {
             0 => None,
             threads => Some(ThreadPoolBuilder::new().num_threads(threads).build().map_err(|error| {

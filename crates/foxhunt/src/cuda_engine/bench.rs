@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use foxhunt_core::Settings;
-use foxhunt_core::settings::{MemoryFallback, ReplayStorage};
+use foxhunt_core::settings::{MemoryFallback, Precision, ReplayStorage};
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{Device, driver_calls};
 use foxhunt_market::features::first_bar;
@@ -32,6 +32,8 @@ pub struct LoopConfig {
     pub n_bars: usize,
     /// Whether to time the same learner fed from host memory as well.
     pub fallback: bool,
+    /// How matrices are multiplied.
+    pub precision: Precision,
 }
 
 impl Default for LoopConfig {
@@ -43,6 +45,7 @@ impl Default for LoopConfig {
             storage: Settings::default().replay.storage,
             n_bars: 500_000,
             fallback: false,
+            precision: Precision::F32,
         }
     }
 }
@@ -56,6 +59,8 @@ pub struct LoopRow {
     pub batch: usize,
     /// How rows are stored.
     pub storage: ReplayStorage,
+    /// How matrices are multiplied.
+    pub precision: Precision,
     /// Microseconds of a vector step, device time, mean of an epoch.
     pub collect_us: f64,
     /// Microseconds of an update, device time, mean of an epoch.
@@ -94,6 +99,7 @@ pub fn run_loop(
             settings.learner.batch = batch;
             settings.replay.capacity = config.capacity;
             settings.replay.storage = config.storage;
+            settings.learner.precision = config.precision;
             let mut row = time(device, &market, &settings)?;
             if config.fallback {
                 let us = time_fallback(device, &market, &settings)?;
@@ -168,6 +174,7 @@ fn time(device: &Arc<Device>, market: &Arc<Market>, settings: &Settings) -> Resu
         n_envs,
         batch,
         storage: settings.replay.storage,
+        precision: settings.learner.precision,
         collect_us: each(collecting),
         update_us: each(updating),
         env_steps_per_s: stats.env_steps as f64 / both,
