@@ -214,7 +214,7 @@ fn a_full_disk_costs_no_checkpoint() {
         );
         return;
     };
-    let more = ["--epochs", "60", "--set", "replay.capacity=4096"];
+    let more = ["--epochs", "60", "--set", "replay.capacity=4096", "--set", "replay.storage=rows"];
     let done = Done::from(place.train("bars.csv", "disk", &more).output().unwrap()).expect(1);
     let folder = place.only_run("disk");
     let error = done.err.lines().last().unwrap();
