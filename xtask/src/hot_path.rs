@@ -24,17 +24,11 @@ const HOT: &[(&str, &[&str])] = &[
     ("crates/foxhunt-ops/src/gpu_learner/chain.rs", &["forward", "backward"]),
     (
         "crates/foxhunt-ops/src/gpu_replay/mod.rs",
-        &[
-            "queue_insert",
-            "sample",
-            "sample_with",
-            "sample_as",
-            "update",
-            "order_if_due",
-            "make_order",
-            "maintain",
-            "restart_epochs",
-        ],
+        &["queue_insert", "sample", "sample_with", "sample_as", "update"],
+    ),
+    (
+        "crates/foxhunt-ops/src/gpu_replay/order.rs",
+        &["order_if_due", "make_order", "maintain", "restart_epochs"],
     ),
     ("crates/foxhunt-ops/src/priority_tree/cuda.rs", &["sample", "sample_uniform", "update"]),
     ("crates/foxhunt-ops/src/ring/cuda.rs", &["insert"]),

@@ -4,11 +4,11 @@ use std::hint::black_box;
 
 use foxhunt_market::STATE_DIM;
 
-use super::compact::{COMPACT_WORDS, CompactRow, StateSource, Transition, non_finite};
+use super::compact::{COMPACT_WORDS, CompactRow, StateSource, Transition};
+use super::refusal::{Refusal, check_capacity, check_compact, check_whole, refusal, refusal_of_compact};
 use super::{BatchBuffers, InsertReport, LINE_WORDS, RowLayout, Rows, row_offset};
 use crate::error::{OpError, check_len};
 use crate::pages::Pages;
-use crate::priority_tree::MAX_CAPACITY;
 
 /// Rows whose cache lines are asked for together when a batch is gathered.
 const GATHER_BLOCK: usize = 16;
@@ -362,83 +362,6 @@ impl Ring {
     }
 }
 
-/// Whether whole rows are those of a ring of this capacity after so many inserts.
-///
-/// # Errors
-/// [`OpError::Length`] and, for a value that is not finite, [`OpError::InvalidArgument`].
-pub fn check_whole(rows: &Rows<'_>, state_dim: usize, capacity: usize, inserted: u64) -> Result<(), OpError> {
-    rows.check(state_dim)?;
-    check_stored(rows.len(), capacity, inserted, |i| refusal(rows, state_dim, i))
-}
-
-/// Whether compact rows are those of a ring of this capacity after so many inserts.
-///
-/// # Errors
-/// [`OpError::Length`] and, for a value that is not finite or a bar behind the last one, [`OpError::InvalidArgument`].
-pub fn check_compact(
-    rows: &[CompactRow],
-    source: &StateSource,
-    capacity: usize,
-    inserted: u64,
-) -> Result<(), OpError> {
-    source.check_bars(rows)?;
-    check_stored(rows.len(), capacity, inserted, |i| refusal_of_compact(&rows[i]))
-}
-
-fn check_stored(
-    n: usize,
-    capacity: usize,
-    inserted: u64,
-    refusal: impl Fn(usize) -> Refusal,
-) -> Result<(), OpError> {
-    check_len("rows", n, inserted.min(capacity as u64) as usize)?;
-    match (0..n).find(|&i| refusal(i) != Refusal::None) {
-        Some(row) => Err(OpError::InvalidArgument { what: "row", value: row.to_string(), rule: "finite" }),
-        None => Ok(()),
-    }
-}
-
 fn wrong_storage(value: &str, rule: &'static str) -> OpError {
     OpError::InvalidArgument { what: "rows", value: value.to_owned(), rule }
-}
-
-/// Refuses a capacity that slots of 32 bits and the mass arithmetic do not cover.
-pub(crate) fn check_capacity(capacity: usize) -> Result<(), OpError> {
-    if (1..=MAX_CAPACITY).contains(&capacity) {
-        return Ok(());
-    }
-    Err(OpError::InvalidArgument { what: "capacity", value: capacity.to_string(), rule: "from 1 to 2^31" })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Refusal {
-    None,
-    Reward,
-    State,
-}
-
-fn refusal(rows: &Rows<'_>, s: usize, i: usize) -> Refusal {
-    if !(rows.rewards[i].is_finite() && rows.terminated[i].is_finite() && rows.discounts[i].is_finite()) {
-        return Refusal::Reward;
-    }
-    let row = i * s..(i + 1) * s;
-    if all_finite(&rows.states[row.clone()]) && all_finite(&rows.next_states[row]) {
-        Refusal::None
-    } else {
-        Refusal::State
-    }
-}
-
-fn refusal_of_compact(row: &CompactRow) -> Refusal {
-    match non_finite(row) {
-        [true, _] => Refusal::Reward,
-        [false, true] => Refusal::State,
-        [false, false] => Refusal::None,
-    }
-}
-
-/// One pass without a branch a value: a value is not finite when its exponent bits are all set.
-fn all_finite(values: &[f32]) -> bool {
-    const EXPONENT: u32 = 0x7F80_0000;
-    !values.iter().fold(false, |bad, x| bad | (x.to_bits() & EXPONENT == EXPONENT))
 }

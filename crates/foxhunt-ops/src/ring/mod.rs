@@ -27,14 +27,17 @@
 pub mod compact;
 mod cpu;
 pub mod cuda;
+mod device;
+mod refusal;
 mod row_buffer;
 
 #[cfg(test)]
 mod tests;
 
 pub use compact::{COMPACT_WORDS, CompactRow, StateSource, Transition};
-pub(crate) use cpu::check_capacity;
-pub use cpu::{Ring, check_compact, check_whole};
+pub use cpu::Ring;
+pub(crate) use refusal::check_capacity;
+pub use refusal::{check_compact, check_whole};
 pub use row_buffer::RowBuffer;
 
 use crate::error::{OpError, check_len};

@@ -1,6 +1,7 @@
 //! What a checkpoint says about itself.
 
 use foxhunt_core::Settings;
+use foxhunt_core::settings::ReplaySettings;
 use foxhunt_market::Normaliser;
 use serde::{Deserialize, Serialize};
 
@@ -45,7 +46,7 @@ impl Manifest {
 }
 
 /// A short name of what a run is defined by: BLAKE3 over the settings as JSON, hex. Where a run is kept, how
-/// many threads it takes, how many runs go at a time and how many checkpoints are kept are left out, because they
+/// many threads it takes, how many runs go at a time, how rows are stored and how many checkpoints are kept are left out, because they
 /// change no result.
 #[must_use]
 pub fn settings_hash(settings: &Settings) -> String {
@@ -54,6 +55,7 @@ pub fn settings_hash(settings: &Settings) -> String {
     settings.run.threads = 0;
     settings.checkpoint = Default::default();
     settings.walk_forward.parallel = 0;
+    settings.replay.storage = ReplaySettings::default().storage;
     let json = serde_json::to_vec(&settings).expect("settings are plain data with text keys");
     blake3::hash(&json).to_hex().to_string()
 }

@@ -245,6 +245,7 @@ fn the_settings_hash_sees_results_and_not_places() {
     let mut elsewhere = base.clone();
     elsewhere.run.dir = "other".into();
     elsewhere.run.threads = 7;
+    elsewhere.replay.storage = foxhunt_core::settings::ReplayStorage::Rows;
     elsewhere.checkpoint.keep = 5;
     assert_eq!(settings_hash(&elsewhere), settings_hash(&base));
     let mut other = base.clone();

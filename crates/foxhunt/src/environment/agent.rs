@@ -60,8 +60,9 @@ pub struct Agent<E> {
 
 impl<E: Environment> Agent<E> {
     /// An agent in `environments`, each at the start of its first episode. Of `settings` it goes by `network` (its head
-    /// aside), `learner`, `replay` (its storage aside: only bars are places), `exploration`, `guard`'s thresholds, `training.collect`, `training.updates_per_epoch`,
-    /// `training.warmup_env_steps` and `run.seed`; the rest is about bars, money or devices.
+    /// aside), `learner`, `replay` (its storage aside: only bars are places), `exploration`, `guard`'s thresholds,
+    /// `training.collect`, `training.updates_per_epoch`, `training.warmup_env_steps` and `run.seed`; the rest is about
+    /// bars, money or devices.
     ///
     /// # Errors
     /// [`MLError::Settings`], [`MLError::InvalidArgument`] without environments or for sizes that are 0,
