@@ -212,6 +212,7 @@ fn guard(
 ) -> Result<(), GpuLearnerError> {
     let mut of = GpuLearnerConfig::new(config.shape.clone());
     of.learner.batch = batch;
+    of.learner.precision = config.precision;
     let mut with = learner(stream, &of, cache)?;
     let mut without = learner(stream, &of, cache)?;
     without.leave_out_guard(stream, cache)?;
@@ -250,6 +251,7 @@ fn guard(
         add(BenchRow {
             op: (*op).to_owned(),
             rows: batch,
+            precision: config.precision,
             programmatic: true,
             us: us[ROUNDS / 2],
             us_range: [us[ROUNDS / 4], us[ROUNDS * 3 / 4]],
