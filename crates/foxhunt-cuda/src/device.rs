@@ -22,6 +22,8 @@ pub struct DeviceInfo {
     pub compute_capability: (u32, u32),
     /// Multiprocessors.
     pub multiprocessors: u32,
+    /// Shared memory that one block may ask for, in bytes.
+    pub shared_bytes: u32,
     /// Device memory in bytes.
     pub total_bytes: u64,
     /// Highest CUDA version the driver speaks, as 1000 * major + 10 * minor.
@@ -89,6 +91,7 @@ impl Device {
                 attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ),
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             total_bytes: context.total_mem().map_err(|e| plain("cuDeviceTotalMem", e))? as u64,
             driver_version: version.unsigned_abs(),
         };

@@ -128,8 +128,8 @@ impl GpuLearner {
     /// with [`GpuLearner::upload_state`].
     ///
     /// # Errors
-    /// `InvalidArgument` for settings out of range and a precision that the device does not have; [`CudaError::OutOfMemory`] with bytes asked and free, before anything
-    /// is taken; [`CudaError::NoCompiler`].
+    /// `InvalidArgument` for settings out of range and a precision that the device does not have; [`CudaError::OutOfMemory`]
+    /// with bytes asked and free, before anything is taken; [`CudaError::NoCompiler`].
     pub fn new(
         stream: &Stream,
         config: &GpuLearnerConfig,
@@ -145,7 +145,7 @@ impl GpuLearner {
         let processors = stream.device().info().multiprocessors;
         let (n, acting) = (layout.len(), config.acting_rows);
         Ok(Self {
-            mlp: MlpKernels::new(&loader, config.learner.precision, processors)?,
+            mlp: MlpKernels::new(&loader, config.learner.precision, stream.device().info())?,
             loss: LossKernel::new(&loader)?,
             adam: AdamKernels::new(&loader, processors)?,
             parameters: Parameters::zeros(stream, n)?,

@@ -3,7 +3,9 @@
 
 use foxhunt_core::settings::Precision;
 use foxhunt_cuda::nvrtc::Program;
-use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
+use foxhunt_cuda::{
+    COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream, shared_struct,
+};
 use rayon::prelude::*;
 
 use super::tiles::{Product, Tile, best, tiles};
@@ -172,9 +174,10 @@ pub fn programs(precision: Precision) -> Vec<Program> {
 /// Handles of the network's kernels.
 #[derive(Clone, Debug)]
 pub(crate) struct MlpKernels {
-    tiles: Vec<[Kernel; 2]>,
+    tiles: Vec<Tile>,
+    /// Forward and way back of each.
+    kernels: Vec<[Kernel; 2]>,
     q_from_head: Kernel,
-    precision: Precision,
     processors: u32,
 }
 
@@ -231,36 +234,44 @@ pub(crate) struct Backward<'a> {
 }
 
 impl MlpKernels {
-    pub(crate) fn new(loader: &Loader<'_>, precision: Precision, processors: u32) -> Result<Self, CudaError> {
+    /// Of the tiles those that a block of this device has shared memory for.
+    pub(crate) fn new(
+        loader: &Loader<'_>,
+        precision: Precision,
+        device: &DeviceInfo,
+    ) -> Result<Self, CudaError> {
         let mut programs = programs(precision);
         let head = programs.pop().unwrap_or_default();
+        let fit = programs.iter().zip(tiles(precision).iter().copied());
+        let (programs, tiles): (Vec<_>, Vec<_>) =
+            fit.filter(|(_, tile)| tile.shared_bytes() <= device.shared_bytes).unzip();
         // Seconds each, on every core there is.
         let images = programs.par_iter().map(|program| loader.compile(program)).collect::<Vec<_>>();
-        let mut loaded = Vec::new();
-        for (image, tile) in images.into_iter().zip(tiles(precision)) {
+        let mut kernels = Vec::new();
+        for (image, tile) in images.into_iter().zip(&tiles) {
             let module = loader.load_image(&image?)?;
-            let kernels = [module.kernel("forward_layer")?, module.kernel("backward_layer")?];
-            for kernel in &kernels {
+            let both = [module.kernel("forward_layer")?, module.kernel("backward_layer")?];
+            for kernel in &both {
                 kernel.prefer_carveout(CARVEOUT)?;
                 kernel.allow_shared(tile.shared_bytes())?;
             }
-            loaded.push(kernels);
+            kernels.push(both);
         }
         let q_from_head = loader.load(&head)?.kernel("q_from_head")?;
         q_from_head.prefer_carveout(CARVEOUT)?;
-        Ok(Self { tiles: loaded, q_from_head, precision, processors })
+        Ok(Self { tiles, kernels, q_from_head, processors: device.multiprocessors })
     }
 
     /// All kernels with the name of their tile, for resource reports.
     pub(crate) fn all(&self) -> impl Iterator<Item = (String, &Kernel)> {
-        self.tiles.iter().zip(tiles(self.precision)).flat_map(|(kernels, tile)| {
+        self.kernels.iter().zip(&self.tiles).flat_map(|(kernels, tile)| {
             kernels.iter().map(move |k| (format!("{} {}x{}", k.symbol(), tile.m, tile.n), k))
         })
     }
 
     fn best(&self, work: &[Product]) -> (usize, Tile) {
-        let number = best(self.precision, work, self.processors);
-        (number, tiles(self.precision)[number])
+        let number = best(&self.tiles, work, self.processors);
+        (number, self.tiles[number])
     }
 
     /// Queues up to three forward products. Gives whether it made Q-values.
@@ -321,7 +332,7 @@ impl MlpKernels {
             first_layer: u32::from(f.first_layer),
             lonely: u32::from(tiles + inspectors <= self.processors),
         };
-        let mut launch = Launch::new(&self.tiles[number][0], tiles + inspectors, tile.threads())
+        let mut launch = Launch::new(&self.kernels[number][0], tiles + inspectors, tile.threads())
             .shared(tile.shared_bytes())
             .programmatic(programmatic)
             .value(args);
@@ -391,7 +402,7 @@ impl MlpKernels {
         b.x.holds(b.rows * b.x_stride)?;
         b.gradient.holds((b.splits - 1) * b.split_stride + bias + n_out)?;
         let none: SumArgs = foxhunt_cuda::bytemuck::Zeroable::zeroed();
-        let mut launch = Launch::new(&self.tiles[number][1], blocks, tile.threads())
+        let mut launch = Launch::new(&self.kernels[number][1], blocks, tile.threads())
             .shared(tile.shared_bytes())
             .programmatic(programmatic)
             .value(args)

@@ -169,7 +169,8 @@ impl CudaReplay {
         let indices = self.queue.input::<u32>("indices", indices, &[None])?;
         let td_errors = self.queue.input::<f32>("td_errors", td_errors, &[Some(indices.len())])?;
         let update = DeviceUpdate { indices: &indices, td_errors: &td_errors, generations: None, gate: None };
-        Ok(self.replay.update(self.queue.stream(), &update, indices.len())?)
+        self.replay.update(self.queue.stream(), &update, indices.len())?;
+        Ok(self.replay.maintain(self.queue.stream())?)
     }
 
     /// One readback.
