@@ -124,7 +124,7 @@ impl Sweep {
             let run = self.run_folder(out).filter(|run| run.join("checkpoints").is_dir());
             let mut child = self.start(run.as_deref(), out)?;
             let saving = random() < 0.5;
-            let deadline = Instant::now() + alone.mul_f64(0.3 * random());
+            let deadline = Instant::now() + alone.mul_f64(random());
             while Instant::now() < deadline && child.try_wait()?.is_none() {
                 std::thread::sleep(Duration::from_micros(200));
             }
