@@ -1,4 +1,4 @@
-//! The launcher of `insert_rows`, and the texts of the ring's kernels. Kernel: `ring.cu`; buffers: [`super::device`].
+//! The launcher of `insert_rows`, and the texts of the ring's kernels. Kernel: `ring.cu`; buffers: `device.rs`.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
 use foxhunt_cuda::bytemuck::Pod;
