@@ -1,12 +1,11 @@
 //! The launcher of `insert_rows`, and the texts of the ring's kernels. Kernel: `ring.cu`; buffers: `device.rs`.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
-use foxhunt_cuda::bytemuck::Pod;
 use foxhunt_cuda::{CudaError, DeviceBuffer, Kernel, Launch, Stream};
 
 pub(crate) use super::device::{Batch, Incoming, Ring, Rows, RowsRoom};
 pub use super::device::{DeviceBatch, DeviceCompactRows, DeviceRing, DeviceRows, DeviceSource};
-use crate::priority_tree::device::{ChangeLog, Changes, Control, DeviceTree};
+use crate::priority_tree::device::{ChangeLog, Control, DeviceTree};
 
 /// Text of `ring.cu`.
 pub(crate) const RING_CU: &str = include_str!("ring.cu");
@@ -77,9 +76,3 @@ pub(crate) fn insert(
     }
     Ok(())
 }
-
-/// `Changes` is part of the signature above.
-const _: fn() = || {
-    fn pod<T: Pod>() {}
-    pod::<Changes>();
-};
