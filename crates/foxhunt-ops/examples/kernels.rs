@@ -1,4 +1,5 @@
-//! Compiles every kernel for every supported target and prints what each one uses. Needs NVRTC, no device.
+//! Compiles every kernel for every supported target and prints what each one uses. Needs NVRTC, no device. Words on the
+//! command line leave out programs whose names hold none of them, and targets not named.
 #![allow(clippy::print_stdout)]
 
 use foxhunt_core::Head;
@@ -49,10 +50,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0));
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (targets, names): (Vec<_>, Vec<_>) = words.iter().partition(|w| TARGETS.contains(&w.as_str()));
+    named.retain(|(name, ..)| names.is_empty() || names.iter().any(|word| name.contains(word.as_str())));
     let mut spills = 0;
     let all: Vec<_> = named
         .iter()
         .flat_map(|named| TARGETS[named.2..].iter().map(move |target| (named, *target)))
+        .filter(|(_, target)| targets.is_empty() || targets.iter().any(|t| t == target))
         .collect();
     let reports: Vec<_> =
         all.par_iter().map(|((_, program, _), target)| compile_with_report(program, target)).collect();

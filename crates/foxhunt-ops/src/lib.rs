@@ -7,6 +7,7 @@ pub mod gpu_collect;
 pub mod gpu_learner;
 pub mod gpu_replay;
 pub mod guard;
+pub mod head_pass;
 pub mod learner;
 pub mod mlp;
 pub mod n_step;

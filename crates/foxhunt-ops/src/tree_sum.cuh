@@ -1,5 +1,5 @@
-// Sums of f64 in one fixed tree. Twin of foxhunt-ops/src/tree_sum.rs; for blocks of 256 threads or more,
-// of which the first 256 are lanes.
+// Sums of f64 in one fixed tree. Twin of foxhunt-ops/src/tree_sum.rs; lanes are the first 256 threads of
+// a block that has so many.
 #pragma once
 
 // Folds one running sum a thread; every thread of the block gets the total. `shared` holds 256 values.
@@ -20,4 +20,19 @@ __device__ __forceinline__ double fold_lanes(double lane, double* shared) {
   lane = shared[0];
   __syncthreads();
   return lane;
+}
+
+// The sum of `n` values, for a block of any size; every thread gets it. `shared` holds 256 values.
+__device__ __forceinline__ double sum_in_tree(const double* values, u64 n, double* shared) {
+  for (u32 lane = threadIdx.x; lane < 256; lane += blockDim.x) {
+    double sum = 0.;
+    for (u64 i = lane; i < n; i += 256) sum = __dadd_rn(sum, values[i]);
+    shared[lane] = sum;
+  }
+  __syncthreads();
+  for (u32 half = 128; half; half >>= 1) {
+    for (u32 i = threadIdx.x; i < half; i += blockDim.x) shared[i] = __dadd_rn(shared[i], shared[i + half]);
+    __syncthreads();
+  }
+  return shared[0];
 }

@@ -13,6 +13,7 @@
 #include "tree_sum.cuh"
 #include "record.cuh"
 #include "guard.cuh"
+#include "gate.cuh"
 #define WITH_DECISION
 #include "step.cuh"
 
@@ -81,6 +82,7 @@ struct Four {
 extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
   __shared__ double lanes[256];
   __shared__ Decision shared_decision;
+  __shared__ StepState before;
   u32 steppers = gridDim.x - 1;  // the last block keeps the books
   dependency_wait();
   dependents_may_start();
@@ -88,12 +90,15 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
   u64 fours = a.n / 4, mine = (u64)blockIdx.x * 256 + threadIdx.x;
   Four x;
   if (blockIdx.x < steppers && mine < fours) x.load(a, mine);
-  StepState before;
-  if (threadIdx.x == 0) before = *a.state;
+  constexpr u32 WORDS = sizeof(StepState) / sizeof(u64);
+  static_assert(sizeof(StepState) % sizeof(u64) == 0 && WORDS <= 32, "state");
+  if (threadIdx.x < WORDS) ((u64*)&before)[threadIdx.x] = ((const u64*)a.state)[threadIdx.x];
+  Findings findings;
+  if (threadIdx.x == 0) findings = *a.findings;
   double sum = 0.;
   for (u64 block = threadIdx.x; block < a.blocks; block += 256) sum = __dadd_rn(sum, a.sums[block]);
   sum = fold_lanes(sum, lanes);
-  if (threadIdx.x == 0) shared_decision = decide(a, before, sum);
+  if (threadIdx.x == 0) shared_decision = decide(a, before, findings, sum);
   __syncthreads();
   Decision d = shared_decision;
   if (blockIdx.x == steppers) {

@@ -11,6 +11,7 @@ use crate::gpu_learner::memory::{Gradient, Parameters};
 use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::guard::cuda::{FaultRing, FaultState, GUARD_CUH, GuardState};
+use crate::guard::gate::{Findings, GATE_CUH, GateArgs};
 use crate::guard::record::{RECORD_CUH, Record};
 use crate::learner::MAX_CLIP_NORM;
 use crate::tree_sum::TREE_SUM_CUH;
@@ -44,6 +45,7 @@ shared_struct! {
         gradient: DevicePtr<f32>,
         sums: DevicePtr<f64>,
         state: DevicePtr<StepState>,
+        findings: DevicePtr<Findings>,
         adam_t: DevicePtr<u64>,
         gate: DevicePtr<u32>,
         sums_of_epoch: DevicePtr<GuardState>,
@@ -71,6 +73,8 @@ pub fn program() -> Program {
     let structs = [
         GuardState::cuda_source(),
         FaultState::cuda_source(),
+        Findings::cuda_source(),
+        GateArgs::cuda_source(),
         StepState::cuda_source(),
         SumArgs::cuda_source(),
         SquaresArgs::cuda_source(),
@@ -82,6 +86,7 @@ pub fn program() -> Program {
         .header("tree_sum.cuh", TREE_SUM_CUH)
         .header("record.cuh", RECORD_CUH)
         .header("guard.cuh", GUARD_CUH)
+        .header("gate.cuh", GATE_CUH)
         .header("step.cuh", STEP_CUH)
 }
 
@@ -194,6 +199,7 @@ impl AdamKernels {
             gradient: gradient.whole.ptr(),
             sums: gradient.squares.ptr(),
             state: step.state.ptr(),
+            findings: step.findings.ptr(),
             adam_t: parameters.adam_t.ptr(),
             gate: step.gate.ptr(),
             sums_of_epoch: step.sums.ptr(),

@@ -4,13 +4,15 @@ use foxhunt_cuda::{CudaError, Stream};
 
 use super::state::SumArgs;
 use super::{GpuLearner, GpuLearnerError};
-use crate::mlp::cuda::{Backward, Forward, Job, stride};
+use crate::head_pass::cuda::Units;
+use crate::mlp::cuda::{Ahead, Backward, Forward, Job, stride};
 use crate::ring::cuda::DeviceBatch;
 use crate::td_loss::TdLossParams;
+use crate::td_loss::cuda::Loss;
 
 impl GpuLearner {
-    /// The beginning of an update of one sub-batch, for timing: after a sample, up to phase 1 forward, 2 loss, 3 backward,
-    /// 4 and up the whole.
+    /// The beginning of an update of one sub-batch, for timing: behind a sample, up to phase 1 forward through hidden layers, 2 heads
+    /// and loss, 3 backward, 4 and up the whole.
     pub(crate) fn prefix(
         &mut self,
         stream: &Stream,
@@ -18,10 +20,10 @@ impl GpuLearner {
         phase: usize,
     ) -> Result<(), GpuLearnerError> {
         if phase >= 1 {
-            self.forward(stream, batch)?;
+            self.forward(stream, batch, Ahead::LeavesParameters)?;
         }
         if phase >= 2 {
-            self.loss(stream, batch, 0)?;
+            self.head_and_loss(stream, batch, 0)?;
         }
         if phase >= 3 {
             self.backward(stream, batch, 0)?;
@@ -32,64 +34,135 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// All three forward passes, layer by layer.
-    pub(super) fn forward(&self, stream: &Stream, batch: &DeviceBatch) -> Result<(), CudaError> {
-        let (layers, acts, p) = (self.layout.layers(), &self.acts, &self.parameters);
-        let rows = batch.len();
-        for (l, &layer) in layers.iter().enumerate() {
-            let is_head = l + 1 == layers.len();
-            let own_x = if l == 0 { &batch.states } else { &acts.kept[l - 1] };
-            let own_out = if is_head { &acts.head } else { &acts.kept[l] };
-            let mut jobs = vec![Job { x: own_x, parameters: &p.online, out: own_out }];
-            let nexts = acts.online_next.iter().map(|pass| (pass, &p.online));
-            for (pass, parameters) in nexts.chain([(&acts.target_next, &p.target)]) {
-                let x = if l == 0 { &batch.next_states } else { &pass.hidden[(l - 1) % 2] };
-                let out = if is_head { &pass.head } else { &pass.hidden[l % 2] };
-                jobs.push(Job { x, parameters, out });
-            }
-            let forward = Forward {
-                layer,
-                rows,
-                x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
-                out_stride: stride(layer.n_out),
-                relu: !is_head,
-                first_layer: l == 0,
-                inspect: (l == 0).then_some((batch, &self.step.state)),
-                q: None,
-            };
-            self.mlp.forward(stream, &forward, &jobs, self.config.programmatic)?;
+    /// All three forward passes through the hidden layers.
+    pub(super) fn forward(
+        &self,
+        stream: &Stream,
+        batch: &DeviceBatch,
+        ahead: Ahead,
+    ) -> Result<(), CudaError> {
+        let mut ahead = ahead;
+        for l in 0..self.layout.layers().len() - 1 {
+            self.forward_layer(stream, batch, l, ahead)?;
+            ahead = Ahead::LeavesParameters;
         }
         Ok(())
     }
 
+    /// All three forward passes through one layer.
+    fn forward_layer(
+        &self,
+        stream: &Stream,
+        batch: &DeviceBatch,
+        l: usize,
+        ahead: Ahead,
+    ) -> Result<(), CudaError> {
+        let (layers, acts, p) = (self.layout.layers(), &self.acts, &self.parameters);
+        let (layer, is_head) = (layers[l], l + 1 == layers.len());
+        let own_x = if l == 0 { &batch.states } else { &acts.kept[l - 1] };
+        let own_out = if is_head { &acts.head } else { &acts.kept[l] };
+        let mut jobs = vec![Job { x: own_x, parameters: &p.online, out: own_out }];
+        let nexts = acts.online_next.iter().map(|pass| (pass, &p.online));
+        for (pass, parameters) in nexts.chain([(&acts.target_next, &p.target)]) {
+            let x = if l == 0 { &batch.next_states } else { pass.units(l) };
+            let out = if is_head { &pass.head } else { pass.units(l + 1) };
+            jobs.push(Job { x, parameters, out });
+        }
+        let forward = Forward {
+            layer,
+            rows: batch.len(),
+            x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
+            out_stride: stride(layer.n_out),
+            relu: !is_head,
+            ahead,
+            few_behind: self.head_pass.is_some() && l + 2 == layers.len(),
+            inspect: (l == 0).then_some((batch, &self.step.state)),
+            q: None,
+        };
+        self.mlp.forward(stream, &forward, &jobs, self.config.programmatic)?;
+        Ok(())
+    }
+
+    /// The heads, targets, loss and the gradient of the head, and in one launch with them that of the units before.
+    pub(super) fn head_and_loss(
+        &self,
+        stream: &Stream,
+        batch: &DeviceBatch,
+        sub: usize,
+    ) -> Result<(), CudaError> {
+        let (acts, p, l) = (&self.acts, &self.parameters, self.layout.layers().len() - 1);
+        let online_next = acts.online_next.as_ref().unwrap_or(&acts.target_next);
+        let loss = Loss {
+            layout: &self.layout,
+            params: TdLossParams {
+                head: self.config.shape.head,
+                double: self.config.learner.double,
+                huber_delta: self.config.learner.huber_delta as f32,
+                rows_total: self.config.rows_total(),
+            },
+            heads: [&acts.head, &online_next.head, &acts.target_next.head],
+            batch,
+            dhead: &acts.dhead,
+            results: &self.results,
+            first: sub * batch.len(),
+        };
+        let Some(head_pass) = &self.head_pass else {
+            let ahead = if l == 0 { Ahead::Unknown } else { Ahead::LeavesParameters };
+            self.forward_layer(stream, batch, l, ahead)?;
+            return self.loss.run(stream, &loss, self.config.programmatic);
+        };
+        let head = self.layout.head();
+        let units = Units {
+            head,
+            x: [&acts.kept[l - 1], online_next.units(l), acts.target_next.units(l)],
+            x_stride: stride(head.n_in),
+            parameters: [&p.online, &p.target],
+            before: acts.dunits(l),
+        };
+        head_pass.run(stream, &units, &loss, self.config.programmatic)
+    }
+
     /// From the head to the first layer.
     pub(super) fn backward(&self, stream: &Stream, batch: &DeviceBatch, sub: usize) -> Result<(), CudaError> {
-        let (layers, acts) = (self.layout.layers(), &self.acts);
-        let parts = self.gradient.parts.as_ref();
-        for (l, &layer) in layers.iter().enumerate().rev() {
-            let is_head = l + 1 == layers.len();
-            let d = if is_head { &acts.dhead } else { &acts.dhidden[l % 2] };
-            let backward = Backward {
-                layer,
-                rows: batch.len(),
-                d,
-                d_stride: stride(layer.n_out),
-                x: if l == 0 { &batch.states } else { &acts.kept[l - 1] },
-                x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
-                parameters: &self.parameters.online,
-                before: (l > 0).then(|| &acts.dhidden[(l + 1) % 2]),
-                gradient: parts.unwrap_or(&self.gradient.whole),
-                segment: self.gradient.segment,
-                splits: self.gradient.splits,
-                split_stride: self.gradient.part_stride,
-                add: sub > 0 && parts.is_none(),
-            };
-            let sums = is_head.then(|| self.sum_args(sub));
+        let last = self.layout.layers().len() - 1;
+        let (mut first, mut beside) = (last, None);
+        if self.head_pass.is_some() {
+            beside = Some(Backward { before: None, ..self.way_back(batch, sub, last) });
+            first = last - 1;
+        }
+        for l in (0..=first).rev() {
+            let layer = self.way_back(batch, sub, l);
+            let sums = (l == first).then(|| self.sum_args(sub));
             let results = [&self.results.losses, &self.results.td];
-            let state = (&self.step.state, &self.parameters.adam_t);
-            self.mlp.backward(stream, &backward, sums, &results, state, self.config.programmatic)?;
+            let layers = [Some(&layer), beside.as_ref()];
+            let adam_t = &self.parameters.adam_t;
+            let programmatic = self.config.programmatic;
+            self.mlp.backward(stream, layers, sums, &results, &self.step, adam_t, programmatic)?;
+            beside = None;
         }
         Ok(())
+    }
+
+    /// The way back through one layer.
+    fn way_back<'a>(&'a self, batch: &'a DeviceBatch, sub: usize, l: usize) -> Backward<'a> {
+        let (layers, acts) = (self.layout.layers(), &self.acts);
+        let (layer, is_head) = (layers[l], l + 1 == layers.len());
+        let parts = self.gradient.parts.as_ref();
+        Backward {
+            layer,
+            rows: batch.len(),
+            d: if is_head { &acts.dhead } else { acts.dunits(l + 1) },
+            d_stride: stride(layer.n_out),
+            x: if l == 0 { &batch.states } else { &acts.kept[l - 1] },
+            x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
+            parameters: &self.parameters.online,
+            before: (l > 0).then(|| acts.dunits(l)),
+            gradient: parts.unwrap_or(&self.gradient.whole),
+            segment: self.gradient.segment,
+            splits: self.gradient.splits,
+            split_stride: self.gradient.part_stride,
+            add: sub > 0 && parts.is_none(),
+        }
     }
 
     fn sum_args(&self, sub: usize) -> SumArgs {
@@ -98,6 +171,7 @@ impl GpuLearner {
             losses: self.results.losses.ptr(),
             td: self.results.td.ptr().offset(sub * learner.batch),
             state: self.step.state.ptr(),
+            findings: self.step.findings.ptr(),
             adam_t: self.parameters.adam_t.ptr(),
             rows_total: self.config.rows_total() as f64,
             rate_start: learner.learning_rate.start,
@@ -110,22 +184,5 @@ impl GpuLearner {
             first: u32::from(sub == 0),
             last: u32::from(sub + 1 == learner.accumulation),
         }
-    }
-
-    /// Targets, loss and the gradient of the head.
-    pub(super) fn loss(&self, stream: &Stream, batch: &DeviceBatch, sub: usize) -> Result<(), CudaError> {
-        let acts = &self.acts;
-        let params = TdLossParams {
-            head: self.config.shape.head,
-            double: self.config.learner.double,
-            huber_delta: self.config.learner.huber_delta as f32,
-            rows_total: self.config.rows_total(),
-        };
-        let online_next = acts.online_next.as_ref().map_or(&acts.target_next.head, |pass| &pass.head);
-        let heads = [&acts.head, online_next, &acts.target_next.head];
-        let (first, programmatic) = (sub * batch.len(), self.config.programmatic);
-        let results = &self.results;
-        let (layout, dhead) = (&self.layout, &acts.dhead);
-        self.loss.run(stream, layout, &params, heads, batch, dhead, results, first, programmatic)
     }
 }

@@ -20,6 +20,8 @@ pub struct GpuLearnerConfig {
     pub guard: GuardSettings,
     /// Most rows of one call of `q_values`, up to 65,536; 0 for none.
     pub acting_rows: usize,
+    /// Makes heads, loss and the way back to the units before in one launch where the device has room for it. Same results.
+    pub one_head_pass: bool,
     /// Lets a kernel begin while the one before ends (compute capability 9.0 and up). Same results.
     pub programmatic: bool,
 }
@@ -33,6 +35,7 @@ impl GpuLearnerConfig {
             learner: LearnerSettings::default(),
             guard: GuardSettings::default(),
             acting_rows: 0,
+            one_head_pass: true,
             programmatic: true,
         }
     }

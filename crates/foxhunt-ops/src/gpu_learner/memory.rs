@@ -123,6 +123,11 @@ fn widest(layout: &MlpLayout) -> usize {
 }
 
 impl Passing {
+    /// The inputs of layer `l`, from the second on.
+    pub(crate) fn units(&self, l: usize) -> &DeviceBuffer<f32> {
+        &self.hidden[(l + 1) % 2]
+    }
+
     pub(crate) fn zeros(stream: &Stream, layout: &MlpLayout, rows: usize) -> Result<Self, CudaError> {
         let hidden = || stream.zeros("passing activations", [rows, widest(layout)]);
         let head = stream.zeros("head outputs", [rows, stride(layout.head().n_out)])?;
@@ -135,6 +140,11 @@ impl Passing {
 }
 
 impl Activations {
+    /// Gradient of the inputs of layer `l`, from the second on.
+    pub(crate) fn dunits(&self, l: usize) -> &DeviceBuffer<f32> {
+        &self.dhidden[(l + 1) % 2]
+    }
+
     pub(crate) fn zeros(
         stream: &Stream,
         layout: &MlpLayout,

@@ -6,11 +6,14 @@
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
-//! | one a layer, all three forward passes | `forward_layer` | `mlp/` |
-//! | loss, TD errors, head gradient | `td_loss` | `td_loss/` |
-//! | one a layer, from the head back: units before it and weight gradients together | `backward_layer` | `mlp/` |
+//! | one a hidden layer, all three forward passes | `forward_layer` | `mlp/` |
+//! | heads, loss, TD errors, head gradient, gradient of the units before | `head_pass` | `head_pass/` |
+//! | one a hidden layer, backwards: units before it and weight gradients together, the head's beside the first | `backward_layer` | `mlp/` |
 //! | squares of the gradient | `sum_squares` | `adam/` |
 //! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
+//!
+//! Where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
+//! `head_pass`.
 //!
 //! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
 //! which waits for nothing: [`GpuLearner::live`] and [`GpuLearner::drain_faults`] read pinned memory. The learner draws
@@ -40,9 +43,12 @@ use crate::error::check_len;
 use crate::gpu_replay::GpuReplayError;
 use crate::guard::GuardWords;
 use crate::guard::cuda::FaultRing;
+use crate::guard::gate::{Gate, PendingUpdate};
 use crate::guard::record::Record;
+use crate::head_pass::cuda::HeadPass;
 use crate::learner::{EpochSums, LearnerCounts, LearnerState, Progress};
 use crate::mlp::MlpLayout;
+pub use crate::mlp::cuda::Ahead;
 use crate::mlp::cuda::{Forward, Job, MlpKernels, stride};
 use crate::priority_tree::cuda::DeviceUpdate;
 use crate::ring::cuda::DeviceBatch;
@@ -92,6 +98,7 @@ pub fn programs(precision: Precision) -> Vec<Program> {
         crate::guard::cuda::program(),
         crate::q_monitor::cuda::program(),
     ]);
+    all.extend(crate::head_pass::cuda::programs());
     all
 }
 
@@ -110,6 +117,7 @@ pub struct GpuLearner {
     config: GpuLearnerConfig,
     layout: MlpLayout,
     mlp: MlpKernels,
+    head_pass: Option<HeadPass>,
     loss: LossKernel,
     adam: AdamKernels,
     parameters: Parameters,
@@ -146,6 +154,7 @@ impl GpuLearner {
         let (n, acting) = (layout.len(), config.acting_rows);
         Ok(Self {
             mlp: MlpKernels::new(&loader, config.learner.precision, stream.device().info())?,
+            head_pass: Self::head_pass(&loader, stream, config, &layout)?,
             loss: LossKernel::new(&loader)?,
             adam: AdamKernels::new(&loader, processors)?,
             parameters: Parameters::zeros(stream, n)?,
@@ -160,6 +169,18 @@ impl GpuLearner {
             config: config.clone(),
             layout,
         })
+    }
+
+    fn head_pass(
+        loader: &Loader<'_>,
+        stream: &Stream,
+        config: &GpuLearnerConfig,
+        layout: &MlpLayout,
+    ) -> Result<Option<HeadPass>, CudaError> {
+        if !config.one_head_pass {
+            return Ok(None);
+        }
+        HeadPass::new(loader, layout, &config.learner, stream.device().info())
     }
 
     /// What it was made from.
@@ -191,6 +212,21 @@ impl GpuLearner {
         rows: usize,
         q: &mut DeviceBuffer<f32>,
     ) -> Result<(), GpuLearnerError> {
+        self.q_values_behind(stream, states, rows, q, Ahead::Unknown)
+    }
+
+    /// The same where something is known of the kernel queued just ahead. What is said of it must be so.
+    ///
+    /// # Errors
+    /// As [`GpuLearner::q_values`].
+    pub fn q_values_behind(
+        &mut self,
+        stream: &Stream,
+        states: &DeviceBuffer<f32>,
+        rows: usize,
+        q: &mut DeviceBuffer<f32>,
+        ahead: Ahead,
+    ) -> Result<(), GpuLearnerError> {
         if rows == 0 {
             return Ok(());
         }
@@ -208,11 +244,11 @@ impl GpuLearner {
             let out = match is_head {
                 true if dueling => &pass.head,
                 true => &*q,
-                false => &pass.hidden[l % 2],
+                false => pass.units(l + 1),
             };
             let (x, x_stride) = match l {
                 0 => (states, layer.n_in),
-                _ => (&pass.hidden[(l - 1) % 2], stride(layer.n_in)),
+                _ => (pass.units(l), stride(layer.n_in)),
             };
             let out_stride = if is_head && !dueling { layer.n_out } else { stride(layer.n_out) };
             let forward = Forward {
@@ -221,7 +257,8 @@ impl GpuLearner {
                 x_stride,
                 out_stride,
                 relu: !is_head,
-                first_layer: l == 0,
+                ahead: if l == 0 { ahead } else { Ahead::LeavesParameters },
+                few_behind: false,
                 inspect: None,
                 q: (is_head && dueling).then_some((&self.layout, &*q)),
             };
@@ -234,7 +271,8 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// Queues the gradients of sub-batch number `sub`, 0 for the first; a [`GpuLearner::finish`] follows the last.
+    /// Queues the gradients of sub-batch number `sub`, 0 for the first; a [`GpuLearner::finish`] follows the last. `ahead`
+    /// tells of the kernel queued just ahead; what is said of it must be so.
     ///
     /// # Errors
     /// `Length` for a batch of another size or a `sub` past the accumulation, and driver errors.
@@ -243,6 +281,7 @@ impl GpuLearner {
         stream: &Stream,
         batch: &DeviceBatch,
         sub: usize,
+        ahead: Ahead,
     ) -> Result<(), GpuLearnerError> {
         check_len("rows of a sub-batch", batch.len(), self.config.learner.batch)?;
         let subs = self.config.learner.accumulation;
@@ -250,8 +289,8 @@ impl GpuLearner {
             let error = CudaError::Length { what: "sub-batches", got: sub + 1, expected: subs };
             return Err(error.into());
         }
-        self.forward(stream, batch)?;
-        self.loss(stream, batch, sub)?;
+        self.forward(stream, batch, ahead)?;
+        self.head_and_loss(stream, batch, sub)?;
         self.backward(stream, batch, sub)?;
         if self.gradient.splits > 1 && sub + 1 < subs {
             self.adam.sum_squares(stream, &self.gradient, sub > 0, self.config.programmatic)?;
@@ -285,22 +324,41 @@ impl GpuLearner {
     /// # Errors
     /// As [`GpuLearner::accumulate`].
     pub fn update(&mut self, stream: &Stream, batches: &[DeviceBatch]) -> Result<(), GpuLearnerError> {
+        self.update_behind(stream, batches, Ahead::Unknown)
+    }
+
+    /// The same where something is known of the kernel queued just ahead, for example that it draws the batch. What is said of
+    /// it must be so.
+    ///
+    /// # Errors
+    /// As [`GpuLearner::accumulate`].
+    pub fn update_behind(
+        &mut self,
+        stream: &Stream,
+        batches: &[DeviceBatch],
+        ahead: Ahead,
+    ) -> Result<(), GpuLearnerError> {
+        let mut ahead = ahead;
         check_len("sub-batches of an update", batches.len(), self.config.learner.accumulation)?;
         for (sub, batch) in batches.iter().enumerate() {
-            self.accumulate(stream, batch, sub)?;
+            self.accumulate(stream, batch, sub, ahead)?;
+            ahead = Ahead::LeavesParameters;
         }
         self.finish(stream)
     }
 
-    /// What the replay memory's priorities are to be made from: TD errors, slots and generations of all rows of the last
-    /// update, and the gate that refuses them when it was skipped.
+    /// What the replay memory's priorities are to be made from, behind [`GpuLearner::finish`]: TD errors, slots and generations
+    /// of all rows of the last update, and the gate that refuses them when it is skipped.
     #[must_use]
     pub fn priorities(&self) -> DeviceUpdate<'_> {
         DeviceUpdate {
             indices: &self.results.indices,
             td_errors: &self.results.td,
             generations: Some(&self.results.generations),
-            gate: Some(&self.step.gate),
+            gate: Some(Gate::Update(PendingUpdate {
+                findings: &self.step.findings,
+                squares: &self.gradient.squares,
+            })),
         }
     }
 
@@ -449,7 +507,8 @@ impl GpuLearner {
         for (name, kernel) in self.mlp.all() {
             all.push((name, kernel.resources()?));
         }
-        for kernel in [self.loss.kernel()].into_iter().chain(self.adam.all()) {
+        let head_pass = self.head_pass.as_ref().map(HeadPass::kernel);
+        for kernel in head_pass.into_iter().chain([self.loss.kernel()]).chain(self.adam.all()) {
             all.push((kernel.symbol().to_owned(), kernel.resources()?));
         }
         Ok(all)

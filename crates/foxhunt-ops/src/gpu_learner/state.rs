@@ -6,6 +6,7 @@
 use foxhunt_cuda::{CudaError, DeviceBuffer, DevicePtr, Launch, Stream, shared_struct};
 
 use crate::guard::cuda::{FaultState, GuardState};
+use crate::guard::gate::Findings;
 use crate::learner::{EpochSums, Progress};
 
 /// Text of `step.cuh`.
@@ -27,8 +28,6 @@ shared_struct! {
         pub(crate) td_sum: f64,
         loss_of_rows: f64,
         td_of_rows: f64,
-        loss: f64,
-        td_error: f64,
         step_size: f32,
         root_factor: f32,
         collapse_threshold: f32,
@@ -46,6 +45,7 @@ shared_struct! {
         pub(crate) losses: DevicePtr<f32>,
         pub(crate) td: DevicePtr<f32>,
         pub(crate) state: DevicePtr<StepState>,
+        pub(crate) findings: DevicePtr<Findings>,
         pub(crate) adam_t: DevicePtr<u64>,
         pub(crate) rows_total: f64,
         pub(crate) rate_start: f64,
@@ -64,6 +64,7 @@ shared_struct! {
 #[derive(Debug)]
 pub(crate) struct StepBuffers {
     pub(crate) state: DeviceBuffer<StepState>,
+    pub(crate) findings: DeviceBuffer<Findings>,
     pub(crate) sums: DeviceBuffer<GuardState>,
     pub(crate) faults: DeviceBuffer<FaultState>,
     /// Not 0 refuses the priorities of the last update.
@@ -74,6 +75,7 @@ impl StepBuffers {
     pub(crate) fn zeros(stream: &Stream) -> Result<Self, CudaError> {
         Ok(Self {
             state: stream.zeros("learner state", 1)?,
+            findings: stream.zeros("guard findings", 1)?,
             sums: stream.zeros("guard sums", 1)?,
             faults: stream.zeros("fault counts", 1)?,
             gate: stream.zeros("gate", 1)?,
@@ -81,11 +83,15 @@ impl StepBuffers {
     }
 
     pub(crate) fn bytes() -> u64 {
-        (size_of::<StepState>() + size_of::<GuardState>() + size_of::<FaultState>() + 4) as u64
+        (size_of::<StepState>()
+            + size_of::<Findings>()
+            + size_of::<GuardState>()
+            + size_of::<FaultState>()
+            + 4) as u64
     }
 
     pub(crate) fn keep<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
-        launch.keep(&self.state).keep(&self.sums).keep(&self.faults).keep(&self.gate)
+        launch.keep(&self.state).keep(&self.findings).keep(&self.sums).keep(&self.faults).keep(&self.gate)
     }
 
     /// Counts and sums as they stand. Reads back.

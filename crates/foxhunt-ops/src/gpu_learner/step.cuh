@@ -72,8 +72,10 @@ __device__ __forceinline__ void sum_up(const SumArgs& s, u32 rows, double* scrat
   }
   state->loss_of_rows = loss_sum, state->td_of_rows = error_sum, state->bad_td = found;
   if (!s.last) return;
-  state->loss = __ddiv_rn(loss_sum, s.rows_total);
-  state->td_error = __ddiv_rn(error_sum, s.rows_total);
+  Findings f = {};
+  f.loss = __ddiv_rn(loss_sum, s.rows_total), f.td_error = __ddiv_rn(error_sum, s.rows_total);
+  f.bad_td = found, f.bad_states = state->bad_states, f.bad_rewards = state->bad_rewards;
+  *s.findings = f;
 }
 
 #ifdef WITH_DECISION
@@ -85,15 +87,15 @@ struct Decision {
   double td_error;
 };
 
-__device__ __forceinline__ Decision decide(const ApplyArgs& a, const StepState& s, double squares) {
+__device__ __forceinline__ Decision decide(const ApplyArgs& a, const StepState& s, const Findings& f, double squares) {
   Decision d;
   const float nan = __int_as_float(0x7fc00000);
   double norm = __dsqrt_rn(squares);
-  d.bad_inputs = s.bad_states || s.bad_rewards;
-  d.loss = d.bad_inputs ? nan : (float)s.loss;
+  d.bad_inputs = f.bad_states || f.bad_rewards;
+  d.loss = d.bad_inputs ? nan : (float)f.loss;
   d.norm = d.bad_inputs ? nan : (float)norm;
-  d.td_error = s.td_error;
-  d.apply = !d.bad_inputs && s.bad_td == 0 && is_finite(d.loss) && is_finite(d.norm);
+  d.td_error = f.td_error;
+  d.apply = !is_refused(f, norm);
   d.clip = norm <= a.clip_norm ? 1.f : (float)__ddiv_rn(a.clip_norm, norm);
   d.step_size = s.step_size, d.root_factor = s.root_factor;
   d.copy = a.copy_every && (s.updates + 1) % a.copy_every == 0;
@@ -103,7 +105,7 @@ __device__ __forceinline__ Decision decide(const ApplyArgs& a, const StepState& 
 // Counts the update, opens or closes the gate for the priorities, tells the host. One thread; `steppers` other blocks
 // are waited for to have read the state before it changes. WITHOUT_GUARD leaves out the judgement, the sums and the
 // record, which are what the guard costs beside the gate, so that a bench can tell how much that is.
-__device__ __forceinline__ void move_on(const ApplyArgs& a, StepState s, const Decision& d, u32 steppers) {
+__device__ __forceinline__ void move_on(const ApplyArgs& a, StepState& s, const Decision& d, u32 steppers) {
   u64 step = s.updates + s.skipped + 1;
 #ifndef WITHOUT_GUARD
   Judgement j = judge(d.loss, d.norm, s.collapse_threshold, a.loss_threshold, s.warmup != 0, step);

@@ -21,6 +21,7 @@
 
 mod cpu;
 pub mod cuda;
+pub mod gate;
 pub(crate) mod record;
 #[cfg(test)]
 mod tests;

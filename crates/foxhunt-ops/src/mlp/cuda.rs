@@ -10,11 +10,14 @@ use rayon::prelude::*;
 
 use super::tiles::{Product, Tile, best, tiles};
 use super::{Layer, MlpLayout};
-use crate::gpu_learner::state::{STEP_CUH, StepState, SumArgs};
+use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, Loader};
+use crate::guard::gate::Findings;
 use crate::ring::cuda::DeviceBatch;
 
 const MLP_CU: &str = include_str!("mlp.cu");
+/// Text of `copies.cuh`.
+pub(crate) const COPIES_CUH: &str = include_str!("copies.cuh");
 const FEED_CUH: &str = include_str!("feed.cuh");
 const TILES_CUH: &str = include_str!("tiles.cuh");
 const TENSOR_CUH: &str = include_str!("tensor.cuh");
@@ -63,7 +66,7 @@ shared_struct! {
         tiles: u32,
         inspectors: u32,
         relu: u32,
-        first_layer: u32,
+        ahead: u32,
         lonely: u32,
     }
 }
@@ -93,6 +96,15 @@ shared_struct! {
         bias_tiles: u32,
         before_tiles: u32,
         lonely: u32,
+    }
+}
+
+shared_struct! {
+    /// The way back through a layer, and through the one behind it if its units' gradients are there already.
+    pub(crate) struct BackwardPair {
+        of: [BackwardArgs; 2],
+        blocks: u32,
+        pad: u32,
     }
 }
 
@@ -139,10 +151,12 @@ pub(crate) fn stride(cols: usize) -> usize {
 pub fn programs(precision: Precision) -> Vec<Program> {
     let structs = [
         StepState::cuda_source(),
+        Findings::cuda_source(),
         SumArgs::cuda_source(),
         HeadArgs::cuda_source(),
         ForwardArgs::cuda_source(),
         BackwardArgs::cuda_source(),
+        BackwardPair::cuda_source(),
     ]
     .concat();
     let structs = format!("#pragma once\n{structs}");
@@ -151,10 +165,14 @@ pub fn programs(precision: Precision) -> Vec<Program> {
             Program::new("mlp.cu", MLP_CU)
                 .header("common.cuh", COMMON_CUH)
                 .header("shared_structs.cuh", &structs)
+                .header("copies.cuh", COPIES_CUH)
                 .header("feed.cuh", FEED_CUH)
                 .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
                 .header("step.cuh", STEP_CUH),
         );
+        let program = program
+            .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
+            .define("AHEAD_LEAVES_ALL", Ahead::LeavesAll as u32);
         let number = match precision {
             Precision::F32 => return program.header("tiles.cuh", TILES_CUH),
             Precision::Tf32x3 => 1,
@@ -192,6 +210,18 @@ pub(crate) struct Job<'a> {
     pub(crate) out: &'a DeviceBuffer<f32>,
 }
 
+/// What the kernel queued just ahead of a pass leaves alone, so that the pass may begin before that one is done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ahead {
+    /// Nothing is known of it.
+    #[default]
+    Unknown,
+    /// Parameters are as they were when it began.
+    LeavesParameters,
+    /// So are the states, and it reads nothing that the pass writes.
+    LeavesAll,
+}
+
 /// What a forward launch has in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Forward<'a> {
@@ -200,7 +230,9 @@ pub(crate) struct Forward<'a> {
     pub(crate) x_stride: usize,
     pub(crate) out_stride: usize,
     pub(crate) relu: bool,
-    pub(crate) first_layer: bool,
+    pub(crate) ahead: Ahead,
+    /// Whether the kernel behind it has no more blocks than there are multiprocessors, so that it may come early.
+    pub(crate) few_behind: bool,
     /// A batch whose values are looked at for those that are not finite, and where they are counted.
     pub(crate) inspect: Option<(&'a DeviceBatch, &'a DeviceBuffer<StepState>)>,
     /// Where the Q-values of a dueling head go, f32 `[rows, n_outputs]`, when this launch can make them.
@@ -231,6 +263,66 @@ pub(crate) struct Backward<'a> {
     pub(crate) split_stride: usize,
     /// Whether to add to what is there.
     pub(crate) add: bool,
+}
+
+impl Backward<'_> {
+    /// Its products, in the order of the blocks.
+    fn work(&self) -> impl Iterator<Item = Product> {
+        let Layer { n_in, n_out, .. } = self.layer;
+        let weights = Product { times: self.splits, rows: n_out, cols: n_in, k: self.rows / self.splits };
+        let biases = Product { cols: 0, ..weights };
+        let before = Product { times: 1, rows: self.rows, cols: n_in, k: n_out };
+        [weights, biases].into_iter().chain(self.before.map(|_| before))
+    }
+
+    /// Blocks of weights and of biases in a split, and of the units before.
+    fn counts(&self, tile: Tile) -> [u32; 3] {
+        let Layer { n_in, n_out, .. } = self.layer;
+        let [m_tiles, n_tiles] = tile.count(n_out, n_in);
+        let before = self.before.map_or(0, |_| tile.count(self.rows, n_in)[0] * n_tiles);
+        [m_tiles * n_tiles, m_tiles, before]
+    }
+
+    fn blocks(&self, tile: Tile) -> u32 {
+        let [weights, biases, before] = self.counts(tile);
+        (weights + biases) * self.splits as u32 + before
+    }
+
+    /// The arguments, after a look at all lengths.
+    fn args(&self, tile: Tile) -> Result<BackwardArgs, CudaError> {
+        let Layer { n_in, n_out, weight, bias } = self.layer;
+        self.d.holds(self.rows * self.d_stride)?;
+        self.x.holds(self.rows * self.x_stride)?;
+        self.gradient.holds((self.splits - 1) * self.split_stride + bias + n_out)?;
+        if let Some(before) = self.before {
+            before.holds(self.rows * stride(n_in))?;
+        }
+        let [weight_tiles, bias_tiles, before_tiles] = self.counts(tile);
+        Ok(BackwardArgs {
+            d: self.d.ptr(),
+            w: self.parameters.ptr().offset(weight),
+            x: self.x.ptr(),
+            before: self.before.map_or(DevicePtr::NULL, DeviceBuffer::ptr),
+            gradient: self.gradient.ptr(),
+            split_stride: self.split_stride as u64,
+            weight: weight as u32,
+            bias: bias as u32,
+            rows: self.rows as u32,
+            n_in: n_in as u32,
+            n_out: n_out as u32,
+            d_stride: self.d_stride as u32,
+            x_stride: self.x_stride as u32,
+            before_stride: stride(n_in) as u32,
+            segment: self.segment as u32,
+            splits: self.splits as u32,
+            add: u32::from(self.add),
+            n_tiles: tile.count(n_out, n_in)[1],
+            weight_tiles,
+            bias_tiles,
+            before_tiles,
+            lonely: 0,
+        })
+    }
 }
 
 impl MlpKernels {
@@ -329,8 +421,8 @@ impl MlpKernels {
             tiles,
             inspectors,
             relu: u32::from(f.relu),
-            first_layer: u32::from(f.first_layer),
-            lonely: u32::from(tiles + inspectors <= self.processors),
+            ahead: f.ahead as u32,
+            lonely: u32::from(f.few_behind || tiles + inspectors <= self.processors),
         };
         let mut launch = Launch::new(&self.kernels[number][0], tiles + inspectors, tile.threads())
             .shared(tile.shared_bytes())
@@ -353,76 +445,48 @@ impl MlpKernels {
         Ok(q.is_some())
     }
 
-    /// Queues the way back through a layer; with `sums` one more block sums up the losses.
+    /// Queues the way back through a layer, and through another beside it; with `sums` one more block sums up the losses.
     pub(crate) fn backward(
         &self,
         stream: &Stream,
-        b: &Backward<'_>,
+        layers: [Option<&Backward<'_>>; 2],
         sums: Option<SumArgs>,
         keep_for_sums: &[&DeviceBuffer<f32>],
-        state: (&DeviceBuffer<StepState>, &DeviceBuffer<u64>),
+        step: &StepBuffers,
+        adam_t: &DeviceBuffer<u64>,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        let Layer { n_in, n_out, weight, bias } = b.layer;
-        let weights = Product { times: b.splits, rows: n_out, cols: n_in, k: b.rows / b.splits };
-        let biases = Product { cols: 0, ..weights };
-        let before = Product { times: 1, rows: b.rows, cols: n_in, k: n_out };
-        // In the order of the blocks.
-        let work = [weights, biases, before];
-        let (number, tile) = self.best(&work[..if b.before.is_some() { 3 } else { 2 }]);
-        let [m_tiles, n_tiles] = tile.count(n_out, n_in);
-        let before_tiles = b.before.map_or(0, |_| tile.count(b.rows, n_in)[0] * n_tiles);
-        let weight_tiles = m_tiles * n_tiles;
-        let blocks = (weight_tiles + m_tiles) * b.splits as u32 + before_tiles + u32::from(sums.is_some());
-        let args = BackwardArgs {
-            d: b.d.ptr(),
-            w: b.parameters.ptr().offset(weight),
-            x: b.x.ptr(),
-            before: b.before.map_or(DevicePtr::NULL, DeviceBuffer::ptr),
-            gradient: b.gradient.ptr(),
-            split_stride: b.split_stride as u64,
-            weight: weight as u32,
-            bias: bias as u32,
-            rows: b.rows as u32,
-            n_in: n_in as u32,
-            n_out: n_out as u32,
-            d_stride: b.d_stride as u32,
-            x_stride: b.x_stride as u32,
-            before_stride: stride(n_in) as u32,
-            segment: b.segment as u32,
-            splits: b.splits as u32,
-            add: u32::from(b.add),
-            n_tiles,
-            weight_tiles,
-            bias_tiles: m_tiles,
-            before_tiles,
-            lonely: u32::from(blocks <= self.processors),
-        };
-        b.d.holds(b.rows * b.d_stride)?;
-        b.x.holds(b.rows * b.x_stride)?;
-        b.gradient.holds((b.splits - 1) * b.split_stride + bias + n_out)?;
+        let layers = || layers.into_iter().flatten();
+        let work: Vec<_> = layers().flat_map(|b| b.work()).collect();
+        let (number, tile) = self.best(&work);
+        let blocks = layers().map(|b| b.blocks(tile)).sum::<u32>() + u32::from(sums.is_some());
+        let lonely = u32::from(blocks <= self.processors);
+        let mut pair: BackwardPair = foxhunt_cuda::bytemuck::Zeroable::zeroed();
+        for (args, b) in pair.of.iter_mut().zip(layers()) {
+            *args = BackwardArgs { lonely, ..b.args(tile)? };
+        }
+        pair.blocks = layers().next().map_or(0, |b| b.blocks(tile));
         let none: SumArgs = foxhunt_cuda::bytemuck::Zeroable::zeroed();
         let mut launch = Launch::new(&self.kernels[number][1], blocks, tile.threads())
             .shared(tile.shared_bytes())
             .programmatic(programmatic)
-            .value(args)
+            .value(pair)
             .value(sums.unwrap_or(none))
-            .keep(b.d)
-            .keep(b.x)
-            .keep(b.parameters)
-            .keep(b.gradient)
-            .keep(state.0)
-            .keep(state.1);
-        if let Some(before) = b.before {
-            before.holds(b.rows * stride(n_in))?;
-            launch = launch.keep(before);
+            .keep(&step.state)
+            .keep(&step.findings)
+            .keep(adam_t);
+        for b in layers() {
+            launch = launch.keep(b.d).keep(b.x).keep(b.parameters).keep(b.gradient);
+            if let Some(before) = b.before {
+                launch = launch.keep(before);
+            }
         }
         for buffer in keep_for_sums {
             launch = launch.keep(*buffer);
         }
-        // SAFETY: backward_layer(BackwardArgs, SumArgs). Rows, inputs and outputs are tested against the counts given, which
-        // the buffers hold (checked above); a split writes its own gradient; `sums` names rows that its owner made
-        // for this batch. All is kept.
+        // SAFETY: backward_layer(BackwardPair, SumArgs). Rows, inputs and outputs are tested against the counts given, which
+        // the buffers hold (checked in `args`); a split writes its own gradient, a layer its own part of it; `sums` names
+        // rows that its owner made for this batch. All is kept.
         unsafe { launch.launch(stream) }
     }
 

@@ -3,8 +3,9 @@
 //   forward_layer     out = finish(x W^T + b) for up to three jobs (online(s), online(s'), target(s')) in one launch;
 //                     for the first layer more blocks count the inputs that are not finite; for acting the head's blocks
 //                     give Q-values where one of them makes whole rows
-//   backward_layer    d_before = mask(d W), and the layer's weight and bias gradients, in one launch; for the head one
-//                     more block sums the losses and prepares the step
+//   backward_layer    d_before = mask(d W), and the layer's weight and bias gradients, in one launch, beside them those of the
+//                     head when head_pass.cu made its way back; for the head one more block sums the losses and
+//                     prepares the step
 //
 // In f32 every element is the chain of foxhunt-ops/src/mlp/panels.rs (its twin): from the bias over inputs in order, from 0
 // over outputs in order, from 0 over the rows of a segment in order, and nothing depends on the launch shape. With PRECISION
@@ -77,7 +78,9 @@ __device__ float bias_chain(const Matrix& d, u32 o0, u32 first, u32 end, Depende
 // ------------------------------------------------------------------------------------------------ kernels
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardArgs f) {
-  Dependency ahead(f.lonely);
+  // Beside the kernel ahead it waits only at its end, as the kernels behind count on everything ahead being done.
+  bool beside = f.ahead >= AHEAD_LEAVES_ALL;
+  Dependency ahead(f.lonely, beside);
   u32 block = blockIdx.x;
   if (block >= f.tiles) {
     ahead.wait();
@@ -92,8 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardAr
   const float* bias = f.parameters[job] + f.bias;
   using P = Product<true, true>;
   float acc[THREAD_M][THREAD_N];
-  // A weight may have been written by the kernel just ahead of the first layer, and not of any other.
-  bool early = !f.first_layer;
+  bool early = f.ahead >= AHEAD_LEAVES_PARAMETERS;
   if (!early) ahead.wait();
 #pragma unroll
   for (int j = 0; j < THREAD_N; j++) {
@@ -114,6 +116,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardAr
         if (P::n(j) < TILE_N) shared[P::m(i) * (TILE_N + 1) + P::n(j)] = acc[i][j];
     __syncthreads();
     store_q<THREADS>(f.head, shared, TILE_N + 1, m0, TILE_M);
+    if (beside) dependency_wait();
     return;
   }
   float* out = f.out[job];
@@ -130,11 +133,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardAr
       store_run(out + (u64)m * f.out_stride, n0 + P::n(j), f.n_out, wide, v);
     }
   }
+  if (beside) dependency_wait();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(BackwardArgs a, SumArgs sums) {
-  Dependency ahead(a.lonely);
+extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(BackwardPair pair, SumArgs sums) {
   u32 block = blockIdx.x;
+  bool second = block >= pair.blocks;
+  const BackwardArgs& a = pair.of[second];
+  block -= second ? pair.blocks : 0;
+  Dependency ahead(pair.of[0].lonely);
   Matrix d = {a.d, a.d_stride, a.rows, a.n_out};
   if (block < a.weight_tiles * a.splits) {
     // Weight gradient: the rows of one segment, or of all, one segment after the other.
@@ -216,5 +223,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(Backward
   }
   ahead.wait();
   dependents_may_start();
-  sum_up(sums, a.rows, (double*)shared);
+  sum_up(sums, pair.of[0].rows, (double*)shared);
 }

@@ -5,7 +5,7 @@
 // The mean of `len` advantages, summed in order.
 __device__ __forceinline__ float branch_mean(const float* advantages, u32 len) {
   float sum = advantages[0];
-#pragma unroll 16
+#pragma unroll 8
   for (u32 i = 1; i < len; i++) sum += advantages[i];
   return sum / (float)len;
 }

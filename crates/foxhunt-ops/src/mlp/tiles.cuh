@@ -9,8 +9,9 @@ constexpr int TX = TILE_N / THREAD_N, TY = TILE_M / THREAD_M, THREADS = TX * TY;
 static_assert(TX * THREAD_N == TILE_N && TY * THREAD_M == TILE_M && TX % 8 == 0 && TY % 4 == 0 && SLAB % 4 == 0, "shape");
 #include "feed.cuh"
 
-// Values of k in the unrolled body: about 500 multiply-adds, which the first instruction caches can follow.
-constexpr int BODY = THREAD_M * THREAD_N > 32 ? 8 : THREAD_M * THREAD_N > 16 ? 16 : SLAB;
+// Values of k in the unrolled body: at most about 500 multiply-adds, which the first instruction caches can follow, and few where
+// a block makes few, as then fetching the instructions takes longer than what they do.
+constexpr int BODY = THREAD_M * THREAD_N > 32 ? 8 : 16;
 static_assert(SLAB % BODY == 0, "body");
 
 // Where a thread stands among TX x TY. A warp covers 8 x 4 places, numbered so that lanes 2i and 2i + 1 share a column and

@@ -9,10 +9,12 @@ use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, Kernel, Launch, Module, 
 
 use super::device::{ChangeLog, Changes, Control, DeviceTree, SampleParams, Tree, UpdateParams, level_nodes};
 use super::{PriorityParams, stratum_width};
+use crate::guard::gate::{Findings, GATE_CUH, Gate, GateArgs};
 use crate::power::POWER_CUH;
 use crate::ring::cuda::{
     Batch, COMPACT_CUH, COMPLETE_CUH, DeviceBatch, DeviceRing, RING_CU, RING_CUH, Ring, Rows,
 };
+use crate::tree_sum::TREE_SUM_CUH;
 
 const PRIORITY_TREE_CU: &str = include_str!("priority_tree.cu");
 /// Text of `tree.cuh`.
@@ -34,6 +36,8 @@ fn with_headers(program: Program, state_dim: usize, levels: usize, storage: Repl
         SampleParams::cuda_source(),
         UpdateParams::cuda_source(),
         Changes::cuda_source(),
+        Findings::cuda_source(),
+        GateArgs::cuda_source(),
         Ring::cuda_source(),
         Rows::cuda_source(),
         Batch::cuda_source(),
@@ -44,6 +48,8 @@ fn with_headers(program: Program, state_dim: usize, levels: usize, storage: Repl
         .header("shared_structs.cuh", &format!("#pragma once\n{}", structs.concat()))
         .header("power.cuh", POWER_CUH)
         .header("tree.cuh", TREE_CUH)
+        .header("tree_sum.cuh", TREE_SUM_CUH)
+        .header("gate.cuh", GATE_CUH)
         .header("compact.cuh", COMPACT_CUH)
         .header("complete.cuh", COMPLETE_CUH)
         .header("ring.cuh", RING_CUH)
@@ -288,15 +294,12 @@ impl TreeKernels {
             }
             None => launch.value(0_u64),
         };
-        launch = match update.gate {
-            Some(gate) => {
-                gate.holds(1)?;
-                launch.buffer(gate)
-            }
-            None => launch.value(0_u64),
-        };
+        if let Some(Gate::Word(word)) = update.gate {
+            word.holds(1)?;
+        }
+        launch = Gate::add_to(update.gate, launch);
         let launch = changes.keep(tree.keep(launch.value(changes.view())));
-        // SAFETY: update_priorities(Tree, Control*, UpdateParams, u32*, float*, u64*, u32*, Changes). Entries are
+        // SAFETY: update_priorities(Tree, Control*, UpdateParams, u32*, float*, u64*, GateArgs, Changes). Entries are
         // tested against `batch`, which the buffers hold; slots are tested against the rows stored. All is kept.
         unsafe { launch.launch(stream) }
     }
@@ -386,6 +389,6 @@ pub struct DeviceUpdate<'a> {
     pub td_errors: &'a DeviceBuffer<f32>,
     /// u64 `[n]`, generations of the slots when they were drawn; without them nothing is stale.
     pub generations: Option<&'a DeviceBuffer<u64>>,
-    /// u32 `[1]`: not 0 refuses the whole update, as the guard does for a non-finite loss.
-    pub gate: Option<&'a DeviceBuffer<u32>>,
+    /// What refuses the whole update, as the guard does for a non-finite loss.
+    pub gate: Option<Gate<'a>>,
 }

@@ -19,6 +19,7 @@
 #include "power.cuh"
 #include "tree.cuh"
 #include "ring.cuh"
+#include "gate.cuh"
 #if COMPACT
 #include "complete.cuh"
 #endif
@@ -247,11 +248,14 @@ extern "C" __global__ void __launch_bounds__(512) finish_weights(Batch out, Samp
 // step; over all touchers of a leaf the steps add up to last - first, in whatever order they came.
 extern "C" __global__ void __launch_bounds__(256)
     update_priorities(Tree tree, Control* c, UpdateParams u, const u32* slots, const float* td_errors,
-                      const u64* generations, const u32* gate, Changes changes) {
+                      const u64* generations, GateArgs gate, Changes changes) {
+  __shared__ double scratch[256];
   u32 b = blockIdx.x * blockDim.x + threadIdx.x, lane = threadIdx.x & 31;
-  dependency_wait();
+  // Behind the end of a learner's update this kernel runs beside it: all it reads was there before that one began. It waits
+  // before it ends, as the kernels behind it count on everything ahead being done.
+  bool beside = gate.findings != nullptr;
+  if (!beside) dependency_wait();
   dependents_may_start();
-  if (gate && *gate) return;  // the whole update was refused: no leaf, no epoch, no counter
   uint4 state = *(const uint4*)&c->epoch;  // one cached read, used up before the block is counted below
   u32 epoch = state.x, maximum = state.y, cursor = state.z, len = state.w;
   u64 turns = c->turns;
@@ -266,6 +270,10 @@ extern "C" __global__ void __launch_bounds__(256)
   bool capped = p > PRIORITY_CAP;
   p = fminf(p, PRIORITY_CAP);
   u64 word = (u64)epoch << 32 | __float_as_uint(p), before = 0, change = 0;
+  if (is_closed(gate, scratch)) {  // the whole update was refused: no leaf, no epoch, no counter
+    if (beside) dependency_wait();
+    return;
+  }
   if (apply) before = atomicMax(tree.levels[0] + place(slot), word);
   // The state is in registers by now, so the block may be counted, while the words come back.
   __syncthreads();
@@ -284,6 +292,7 @@ extern "C" __global__ void __launch_bounds__(256)
     if (caps) atomicAdd(&c->capped, (u64)__popc(caps));
   }
   if (last) c->epoch = epoch + 1;
+  if (beside) dependency_wait();
 }
 
 // level + 1 of the tree from level. One thread a node.

@@ -11,6 +11,8 @@ use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
 use crate::ring::cuda::DeviceBatch;
 
 const TD_LOSS_CU: &str = include_str!("td_loss.cu");
+/// Text of `td_loss.cuh`.
+pub(crate) const TD_LOSS_CUH: &str = include_str!("td_loss.cuh");
 
 shared_struct! {
     /// Rows, head outputs and results, as the kernel takes them.
@@ -30,7 +32,7 @@ shared_struct! {
         generations_out: DevicePtr<u64>,
         start: [u32; 4],
         len: [u32; 4],
-        rows: u32,
+        pub(crate) rows: u32,
         head_stride: u32,
         n_outputs: u32,
         n_branches: u32,
@@ -50,6 +52,7 @@ pub fn program() -> Program {
         .header("common.cuh", COMMON_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{}", LossArgs::cuda_source()))
         .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
+        .header("td_loss.cuh", TD_LOSS_CUH)
 }
 
 /// Where results of the rows of all sub-batches lie.
@@ -79,29 +82,45 @@ impl LossKernel {
         &self.0
     }
 
-    /// Queues the loss of one sub-batch, whose rows begin at `first` among those of the update.
-    #[allow(clippy::too_many_arguments)] // The parts of a learner, each with its own owner.
-    pub(crate) fn run(
-        &self,
-        stream: &Stream,
-        layout: &MlpLayout,
-        params: &TdLossParams,
-        heads: [&DeviceBuffer<f32>; 3],
-        batch: &DeviceBatch,
-        dhead: &DeviceBuffer<f32>,
-        results: &RowResults,
-        first: usize,
-        programmatic: bool,
-    ) -> Result<(), CudaError> {
+    /// Queues the loss of one sub-batch.
+    pub(crate) fn run(&self, stream: &Stream, loss: &Loss<'_>, programmatic: bool) -> Result<(), CudaError> {
+        let args = loss.args()?;
+        let launch = Launch::new(&self.0, args.rows.div_ceil(8), 64).programmatic(programmatic).value(args);
+        // SAFETY: td_loss(LossArgs). Rows are tested against `rows`, which batch, heads and results hold (checked by
+        // `args`; the results are one length, made together); actions are tested against the head, whose outputs are
+        // at most 46. All is kept.
+        unsafe { loss.keep(launch).launch(stream) }
+    }
+}
+
+/// The loss of one sub-batch: what it is made from and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loss<'a> {
+    pub(crate) layout: &'a MlpLayout,
+    pub(crate) params: TdLossParams,
+    /// f32 `[rows, head_stride]`: online network at the states, at the next states, target network at the next states.
+    pub(crate) heads: [&'a DeviceBuffer<f32>; 3],
+    pub(crate) batch: &'a DeviceBatch,
+    /// f32 `[rows, head_stride]`, gradient of the first of `heads`.
+    pub(crate) dhead: &'a DeviceBuffer<f32>,
+    pub(crate) results: &'a RowResults,
+    /// Where this sub-batch begins among the rows of the update.
+    pub(crate) first: usize,
+}
+
+impl Loss<'_> {
+    /// The arguments, after a look at all lengths.
+    pub(crate) fn args(&self) -> Result<LossArgs, CudaError> {
+        let Self { layout, params, batch, results, first, .. } = *self;
         let (rows, head_stride) = (batch.len(), stride(layout.head().n_out));
-        for head in heads.iter().chain([&dhead]) {
+        for head in self.heads.iter().chain([&self.dhead]) {
             head.holds(rows * head_stride)?;
         }
         results.losses.holds(rows)?;
         results.td.holds(first + rows)?;
         let (start, len, n_branches) = branches(layout);
-        let args = LossArgs {
-            heads: heads.map(DeviceBuffer::ptr),
+        Ok(LossArgs {
+            heads: self.heads.map(DeviceBuffer::ptr),
             actions: batch.actions.ptr(),
             rewards: batch.rewards.ptr(),
             terminated: batch.terminated.ptr(),
@@ -109,7 +128,7 @@ impl LossKernel {
             weights: batch.weights.ptr(),
             indices: batch.indices.ptr(),
             generations: batch.generations.ptr(),
-            dhead: dhead.ptr(),
+            dhead: self.dhead.ptr(),
             losses: results.losses.ptr(),
             td: results.td.ptr().offset(first),
             indices_out: results.indices.ptr().offset(first),
@@ -126,20 +145,14 @@ impl LossKernel {
             pad: 0,
             huber_delta: params.huber_delta,
             scale: params.scale(),
-        };
-        let mut launch = Launch::new(&self.0, rows.div_ceil(8) as u32, 64)
-            .programmatic(programmatic)
-            .value(args)
-            .keep(dhead)
-            .keep(&results.losses)
-            .keep(&results.td)
-            .keep(&results.indices)
-            .keep(&results.generations);
-        for head in heads {
-            launch = launch.keep(head);
+        })
+    }
+
+    /// Adds everything the arguments point to.
+    pub(crate) fn keep<'k>(&self, mut launch: Launch<'k>) -> Launch<'k> {
+        for buffer in self.heads.into_iter().chain([self.dhead, &self.results.losses, &self.results.td]) {
+            launch = launch.keep(buffer);
         }
-        // SAFETY: td_loss(LossArgs). Rows are tested against `rows`, which batch, heads and results hold (the results are
-        // one length, made together); actions are tested against the head, whose outputs are at most 46. All is kept.
-        unsafe { batch.keep(launch).launch(stream) }
+        self.batch.keep(launch.keep(&self.results.indices).keep(&self.results.generations))
     }
 }

@@ -1,6 +1,7 @@
 //! Proportional replay against the CPU twins, to the bit.
 
 use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig, GpuSampling};
+use foxhunt_ops::guard::gate::Gate;
 use foxhunt_ops::priority_tree::cuda::DeviceUpdate;
 
 use crate::twin::{Pair, Upload, config, rows, slots, td_errors};
@@ -176,11 +177,11 @@ fn published(gpu: &Gpu) {
     assert_eq!((counters.stale, counters.out_of_range), (7, 1));
     let closed = s.upload_new("gate", &[1_u32]).unwrap();
     update.generations = None;
-    update.gate = Some(&closed);
+    update.gate = Some(Gate::Word(&closed));
     pair.gpu.update(s, &update, 8).unwrap();
     assert_eq!(priorities(&pair), [1.0, 1.0]);
     let open = s.upload_new("gate", &[0_u32]).unwrap();
-    update.gate = Some(&open);
+    update.gate = Some(Gate::Word(&open));
     pair.gpu.update(s, &update, 8).unwrap();
     assert_eq!(priorities(&pair), [9.0, 9.0]);
     // A11: empty is an error at once; nothing to draw is flagged on the device and takes no step.

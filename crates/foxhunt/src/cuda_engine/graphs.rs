@@ -35,7 +35,8 @@ impl Chain {
         Self { longest: 1 << most.ilog2(), graphs: BTreeMap::new(), begun: false, replayed: 0 }
     }
 
-    /// Queues `steps` steps. `step` queues one; it is called for the first step ever and while a graph is captured.
+    /// Queues `steps` steps. `step` queues one, and hears whether another step of this chain is just ahead of it; it is called
+    /// for the first step ever and while a graph is captured.
     ///
     /// # Errors
     /// Those of `step` and of the driver.
@@ -43,17 +44,17 @@ impl Chain {
         &mut self,
         stream: &Stream,
         steps: u32,
-        step: &mut dyn FnMut(&Stream) -> Result<(), MLError>,
+        step: &mut dyn FnMut(&Stream, bool) -> Result<(), MLError>,
     ) -> Result<(), MLError> {
         let mut left = steps;
         if left > 0 && !self.begun {
-            step(stream)?;
+            step(stream, false)?;
             self.begun = true;
             left -= 1;
         }
         while left > 0 {
             if self.longest == 0 {
-                step(stream)?;
+                step(stream, false)?;
                 left -= 1;
                 continue;
             }
@@ -86,11 +87,13 @@ impl Chain {
         &mut self,
         stream: &Stream,
         length: u32,
-        step: &mut dyn FnMut(&Stream) -> Result<(), MLError>,
+        step: &mut dyn FnMut(&Stream, bool) -> Result<(), MLError>,
     ) -> Result<(), MLError> {
         let graph = match self.graphs.entry(length) {
             Entry::Occupied(captured) => captured.into_mut(),
-            Entry::Vacant(place) => place.insert(stream.capture(|s| (0..length).try_for_each(|_| step(s)))?),
+            Entry::Vacant(place) => {
+                place.insert(stream.capture(|s| (0..length).try_for_each(|i| step(s, i > 0)))?)
+            }
         };
         Ok(graph.launch(stream)?)
     }

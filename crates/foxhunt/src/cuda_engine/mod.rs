@@ -32,7 +32,7 @@ use foxhunt_market::{Market, STATE_DIM};
 use foxhunt_ops::collect::CollectConfig;
 use foxhunt_ops::env_step::cuda::DeviceMarket;
 use foxhunt_ops::gpu_collect::GpuCollector;
-use foxhunt_ops::gpu_learner::GpuLearner;
+use foxhunt_ops::gpu_learner::{Ahead, GpuLearner};
 use foxhunt_ops::gpu_replay::Resort;
 use foxhunt_ops::learner::{EpochSums, Progress as LearnerProgress};
 use foxhunt_ops::ring::cuda::DeviceBatch;
@@ -232,11 +232,12 @@ impl CudaEngine {
                     replay.maintain(stream)?;
                     let until_order = replay.order_if_due(stream)?;
                     let n = u32::try_from(until_order).map_or(left, |until| left.min(until));
-                    updating.run(stream, n, &mut |s| {
+                    updating.run(stream, n, &mut |s, _| {
                         for batch in &mut *batches {
                             replay.sample_with(s, batch, Resort::Never)?;
                         }
-                        learner.update(s, batches)?;
+                        // A draw waits for the update ahead before it lets this one begin.
+                        learner.update_behind(s, batches, Ahead::LeavesParameters)?;
                         Ok(replay.update(s, &learner.priorities(), rows)?)
                     })?;
                     replay.replayed_updates(updating.take_replayed(), rows);
@@ -289,22 +290,23 @@ impl Engine for CudaEngine {
         pace.begin()?;
         collect_time.begin(stream)?;
         let n_envs = collector.config().n_envs;
-        let mut act = |s: &Stream, collector: &mut GpuCollector| {
-            learner.q_values(s, collector.states(), n_envs, q)?;
+        let mut act = |s: &Stream, collector: &mut GpuCollector, ahead: Ahead| {
+            learner.q_values_behind(s, collector.states(), n_envs, q, ahead)?;
             collector.step(s, q).map_err(MLError::from)
         };
         match store {
             Store::Device(replay) => {
                 let most = collector.max_rows();
-                collecting.run(stream, vector_steps, &mut |s| {
-                    act(s, collector)?;
+                collecting.run(stream, vector_steps, &mut |s, in_chain| {
+                    // The insert of the step ahead waits for that step before it lets this one begin.
+                    act(s, collector, if in_chain { Ahead::LeavesAll } else { Ahead::Unknown })?;
                     Ok(collector.insert_into(s, replay)?)
                 })?;
                 replay.replayed_inserts(collecting.take_replayed(), most);
             }
             Store::Host(host) => {
                 for _ in 0..vector_steps {
-                    act(stream, collector)?;
+                    act(stream, collector, Ahead::Unknown)?;
                     host.insert(stream, collector)?;
                 }
             }
