@@ -1,5 +1,5 @@
-//! Powers and logarithms that are the same bits on every engine: `x^a` for priorities and importance weights, `ln x`
-//! for rewards.
+//! Powers, logarithms and exponentials that are the same bits on every engine: `x^a` for priorities and importance
+//! weights, `ln x` for rewards, `e^x` and `ln x` for softmax policies and distributions.
 //!
 //! The library `powf` of a CPU and of a GPU differ in the last places, and one differing place moves a mass, so
 //! sampled indices would drift apart. Here `2^x` and `log2` are short polynomials in f64, written as plain
@@ -14,7 +14,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::f64::consts::LN_2;
+use std::f64::consts::{LN_2, LOG2_E};
 
 /// CUDA twin of this module, for inclusion by kernels under the name `power.cuh`.
 pub const POWER_CUH: &str = include_str!("power.cuh");
@@ -90,6 +90,19 @@ pub fn exp2_portable(x: f64) -> f64 {
     let sum = ((c[0] + c[1] * f) + (c[2] + c[3] * f) * f2)
         + ((c[4] + c[5] * f) + (c[6] + c[7] * f) * f2) * (f2 * f2);
     (1.0 + f * sum) * f64::from_bits(((whole as i64 + 1023) << 52) as u64)
+}
+
+/// `e^x` for any `x`, exactly 1 at 0: the power of 2 of `x log2 e`. 0 below -690 and infinite above 690, so that every
+/// other result is a normal number; NaN stays NaN.
+#[must_use]
+pub fn exp_portable(x: f64) -> f64 {
+    if x < -690.0 {
+        return 0.0;
+    }
+    if x > 690.0 {
+        return f64::INFINITY;
+    }
+    if x.is_nan() { x } else { exp2_portable(x * LOG2_E) }
 }
 
 /// `x^a` for finite `x >= 0` and `a` in [0, 4]; `0^0` is 1 and `0^a` is 0. `x^1` is `x` to the bit.

@@ -45,6 +45,13 @@ __device__ __forceinline__ double exp2_portable(double x) {
   return mul(add(1.0, mul(f, sum)), power);
 }
 
+// e^x for any x: exactly 1 at 0, 0 below -690, infinite above 690.
+__device__ __forceinline__ double exp_portable(double x) {
+  if (x < -690.) return 0.;
+  if (x > 690.) return __longlong_as_double(0x7ff0000000000000ll);
+  return x != x ? x : exp2_portable(mul(x, 1.4426950408889634));
+}
+
 // x^a for finite x >= 0 and a in [0, 4]; 0^0 is 1, 0^a is 0.
 __device__ __forceinline__ float pow_portable(float x, float a) {
   if (a == 0.f) return 1.f;

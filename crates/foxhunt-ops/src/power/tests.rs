@@ -1,4 +1,4 @@
-use super::{exp2_portable, ln_portable, log2_portable, pow_portable, weight_portable};
+use super::{exp_portable, exp2_portable, ln_portable, log2_portable, pow_portable, weight_portable};
 use foxhunt_core::philox::{Philox, Purpose};
 
 /// Against the library's f64 functions over the whole range that priorities and weights use.
@@ -64,4 +64,23 @@ fn logarithms_are_those_of_the_library_and_exact_at_one() {
             && ln_portable(f64::NAN).is_nan()
             && ln_portable(f64::NEG_INFINITY).is_nan()
     );
+}
+
+#[test]
+fn exponentials_are_those_of_the_library_and_exact_at_zero() {
+    assert_eq!([exp_portable(0.0), exp_portable(-0.0)], [1.0; 2]);
+    let mut draws = Philox::new(6).stream(Purpose::Bootstrap, 0, 0);
+    for i in 0..200_000 {
+        // Half of them where a softmax has its mass.
+        let reach = if i % 2 == 0 { 690.0 } else { 20.0 };
+        let x = (draws.next_f64() * 2.0 - 1.0) * reach;
+        assert!((exp_portable(x) / x.exp() - 1.0).abs() < 5e-12, "e^{x}");
+        assert!((ln_portable(exp_portable(x)) - x).abs() < 1e-11 * (1.0 + x.abs()), "ln e^{x}");
+    }
+    for x in [-690.0, 690.0] {
+        assert!(exp_portable(x).is_normal());
+    }
+    assert_eq!([exp_portable(-691.0), exp_portable(f64::NEG_INFINITY)], [0.0; 2]);
+    assert_eq!([exp_portable(691.0), exp_portable(f64::INFINITY)], [f64::INFINITY; 2]);
+    assert!(exp_portable(f64::NAN).is_nan());
 }

@@ -3,14 +3,18 @@
 use foxhunt_core::{Philox, Purpose};
 use foxhunt_cuda::nvrtc::{Program, compile, target_of};
 use foxhunt_cuda::{COMMON_CUH, Launch, Module, PHILOX_CUH};
-use foxhunt_ops::power::{POWER_CUH, ln_portable, pow_portable, weight_portable};
+use foxhunt_ops::power::{POWER_CUH, exp_portable, ln_portable, pow_portable, weight_portable};
 use foxhunt_ops::priority_tree::random_bits;
 
 use crate::twin::bits;
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 3] =
-    [("bits_philox", philox), ("bits_powers", powers), ("bits_logarithms", logarithms)];
+pub(crate) const TESTS: [Test; 4] = [
+    ("bits_philox", philox),
+    ("bits_powers", powers),
+    ("bits_logarithms", logarithms),
+    ("bits_exponentials", exponentials),
+];
 
 const SOURCE: &str = r#"
 #include "common.cuh"
@@ -29,6 +33,10 @@ extern "C" __global__ void raise(const float* x, const float* y, float a, float*
 extern "C" __global__ void logarithm(const double* x, double* y, u32 n) {
   u32 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = ln_portable(x[i]);
+}
+extern "C" __global__ void exponential(const double* x, double* y, u32 n) {
+  u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = exp_portable(x[i]);
 }
 "#;
 
@@ -89,7 +97,6 @@ fn powers(gpu: &Gpu) {
 
 /// Logarithms of ratios near one, of any magnitude, and of everything that is no positive number.
 fn logarithms(gpu: &Gpu) {
-    let logarithm = module(gpu).kernel("logarithm").unwrap();
     let n = if gpu.small { 4096 } else { 1 << 20 };
     let mut draws = bits(10);
     let mut x: Vec<f64> = (0..n)
@@ -100,13 +107,34 @@ fn logarithms(gpu: &Gpu) {
     let special =
         [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-320, f64::MIN_POSITIVE];
     x[..special.len()].copy_from_slice(&special);
-    let (from, to) = (gpu.stream.upload_new("x", &x).unwrap(), gpu.stream.zeros::<f64>("y", n).unwrap());
+    compare(gpu, "logarithm", ln_portable, &x);
+}
+
+/// Exponentials over the whole range, most where a softmax has its mass, and past both ends.
+fn exponentials(gpu: &Gpu) {
+    let n = if gpu.small { 4096 } else { 1 << 20 };
+    let mut draws = bits(11);
+    let mut x: Vec<f64> =
+        (0..n).map(|i| (draws.next_f64() - 0.5) * if i % 4 == 0 { 1500.0 } else { 60.0 }).collect();
+    let special = [0.0, -0.0, 690.0, -690.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1e-320];
+    x[..special.len()].copy_from_slice(&special);
+    compare(gpu, "exponential", exp_portable, &x);
+}
+
+/// One function of f64 on the device against its twin, bit by bit; a NaN is as good as another.
+fn compare(gpu: &Gpu, symbol: &'static str, twin: fn(f64) -> f64, x: &[f64]) {
+    let kernel = module(gpu).kernel(symbol).unwrap();
+    let n = x.len();
+    let (from, to) = (gpu.stream.upload_new("x", x).unwrap(), gpu.stream.zeros::<f64>("y", n).unwrap());
     let launch =
-        Launch::new(&logarithm, (n as u32).div_ceil(256), 256).buffer(&from).buffer(&to).value(n as u32);
-    // SAFETY: logarithm(double*, double*, u32), both of n values.
+        Launch::new(&kernel, (n as u32).div_ceil(256), 256).buffer(&from).buffer(&to).value(n as u32);
+    // SAFETY: logarithm and exponential (double*, double*, u32), both of n values.
     unsafe { launch.launch(&gpu.stream).unwrap() };
     for (x, y) in x.iter().zip(gpu.stream.download(&to).unwrap()) {
-        let want = ln_portable(*x);
-        assert!(y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(), "ln({x}): {y}, not {want}");
+        let want = twin(*x);
+        assert!(
+            y.to_bits() == want.to_bits() || y.is_nan() && want.is_nan(),
+            "{symbol} {x}: {y}, not {want}"
+        );
     }
 }
