@@ -6,10 +6,12 @@
 pub mod action;
 pub mod philox;
 pub mod record;
+pub mod return_model;
 pub mod schedule;
 pub mod settings;
 
 pub use action::{ActionError, ActionSpace, Exposure, FactoredAction, Head, OrderRouter, OrderType, Urgency};
 pub use philox::{Philox, PhiloxStream, Purpose};
+pub use return_model::ReturnModel;
 pub use schedule::LinearSchedule;
 pub use settings::{Settings, SettingsError};

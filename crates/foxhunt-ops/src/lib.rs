@@ -2,6 +2,7 @@
 
 pub mod adam;
 pub mod collect;
+pub mod distribution;
 pub mod env_step;
 pub mod gpu_collect;
 pub mod gpu_learner;

@@ -118,7 +118,7 @@ fn parts(settings: &Settings, rows: &BatchBuffers) {
         acts.set_states(0, black_box(x));
         forward(&layout, &w, &weights, half, &mut acts);
     });
-    deltas.set_q_gradient(&layout, &vec![0.01; half * 45]);
+    deltas.set_gradient(&layout, &vec![0.01; half * 45]);
     time("part_backward_128_rows", 2.0 * (half * (macs - first)) as f64, 1000, || {
         backward(&weights, black_box(&acts), half, &mut deltas);
     });

@@ -224,7 +224,7 @@ struct Network {
     packed: u64,
     /// One row on the way forward.
     forward_row: u64,
-    /// One row of an update: forward three times, back once, Q-values and their gradient.
+    /// One row of an update: forward three times, back once, what the heads say and its gradient.
     update_row: u64,
 }
 
@@ -241,7 +241,7 @@ impl Network {
             weights: 4 * layout.len() as u64,
             packed: 4 * packed.sum::<u64>(),
             forward_row: 4 * forward_row,
-            update_row: 4 * (3 * forward_row + outputs + 4 * layout.n_outputs() as u64 + 1),
+            update_row: 4 * (3 * forward_row + outputs + 4 * layout.n_values() as u64 + 1),
         }
     }
 }
@@ -290,6 +290,8 @@ mod tests {
         );
         let wide = ["network", "activations", "checkpoint copy", "evaluation"];
         assert_eq!(moved(|s| s.network.hidden = vec![512, 512], 100_000), wide);
+        assert_eq!(moved(|s| s.network.c51_atoms = 51, 100_000), wide);
+        assert_eq!(moved(|s| s.network.quantiles = 32, 100_000), wide);
         assert_eq!(moved(|s| s.run.threads = 1000, 100_000), ["program", "evaluation"]);
     }
 

@@ -65,12 +65,7 @@ pub struct Policy {
 /// The network that `settings` describe.
 #[must_use]
 pub fn network_layout(settings: &Settings) -> MlpLayout {
-    MlpLayout::new(MlpShape {
-        state_dim: STATE_DIM,
-        hidden: settings.network.hidden.clone(),
-        head: settings.network.head.into(),
-        dueling: settings.network.dueling,
-    })
+    MlpLayout::new(MlpShape::of(&settings.network, STATE_DIM, settings.network.head.into()))
 }
 
 impl Policy {
@@ -352,6 +347,41 @@ mod tests {
         });
         fs::write(folder.join(ARRAYS), "torn").unwrap();
         assert!(matches!(Policy::load(dir.path()), Err(MLError::CheckpointFile { .. })));
+    }
+
+    /// Whatever the head says of returns, a saved policy answers with the same expectations; arrays of another kind or number
+    /// of atoms are refused by name.
+    #[test]
+    fn a_policy_of_distributions_answers_with_expectations() {
+        let of = |c51_atoms, quantiles| {
+            let mut settings = policy(Head::Branching).settings().clone();
+            (settings.network.c51_atoms, settings.network.quantiles) = (c51_atoms, quantiles);
+            settings
+        };
+        let normaliser = policy(Head::Exposure).normaliser().clone();
+        let made = |settings: &Settings, arrays: &Snapshot| {
+            Policy::new(settings, normaliser.clone(), None, arrays).map_err(|error| error.to_string())
+        };
+        let arrays = |settings: &Settings| {
+            let layout = network_layout(settings);
+            named(&layout, &layout.init(5))
+        };
+        let state = vec![0.3; STATE_DIM];
+        for settings in [of(7, 0), of(0, 7)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut before = made(&settings, &arrays(&settings)).unwrap();
+            before.save(dir.path()).unwrap();
+            let mut after = Policy::load(dir.path()).unwrap();
+            let q = before.q_values(&state).unwrap();
+            assert!(q.len() == 11 && q.iter().all(|q| q.is_finite() && *q != 0.0), "{q:?}");
+            assert_eq!(after.q_values(&state).unwrap(), q);
+        }
+        let refused = made(&of(0, 7), &arrays(&of(7, 0))).unwrap_err();
+        assert!(refused.contains("value_quantiles.weight is missing"), "{refused}");
+        let refused = made(&of(8, 0), &arrays(&of(7, 0))).unwrap_err();
+        assert!(refused.contains("value_logits.weight has shape [7, 8], expected [8, 8]"), "{refused}");
+        let refused = made(&of(0, 0), &arrays(&of(7, 0))).unwrap_err();
+        assert!(refused.contains("value.weight is missing"), "{refused}");
     }
 
     #[test]

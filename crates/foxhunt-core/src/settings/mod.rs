@@ -75,7 +75,7 @@ pub enum SettingsError {
         /// What would be accepted.
         rule: &'static str,
     },
-    /// A key that is known but whose feature does not exist yet.
+    /// A key that is known, but whose feature does not exist yet or has no meaning beside another key.
     #[error("{key} = {value} is not available: {reason}")]
     Unavailable {
         /// Dotted key.

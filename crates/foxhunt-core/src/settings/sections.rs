@@ -213,9 +213,15 @@ pub struct NetworkSettings {
     pub dueling: bool,
     /// Noisy linear layers (arXiv 1706.10295). Default false; true is refused until it exists.
     pub noisy: bool,
-    /// Atoms of a categorical distribution, C51 (arXiv 1707.06887). Default 0, off; others are refused until it exists.
+    /// C51 (arXiv 1707.06887): returns that the network spreads probability over, an action. Default 0, off, or 2 to 256; 51
+    /// is the paper's. Not with `quantiles`, and without a Huber loss: `learner.huber_delta` must keep its default.
     pub c51_atoms: usize,
-    /// Quantiles of QR-DQN (arXiv 1710.10044). Default 0, off; others are refused until it exists.
+    /// The lowest and the highest return of C51, in units of reward (discounted sums of it), two numbers of at most 1e6 in size,
+    /// the second above the first by at least 1e-6 and a thousandth of the larger size. What lies outside counts as the end.
+    /// Default [-10, 10]; another is for `c51_atoms` alone.
+    pub c51_range: [f64; 2],
+    /// QR-DQN (arXiv 1710.10044): quantiles of the return, an action. Default 0, off, or 2 to 256; the paper has 200. Not with
+    /// `c51_atoms`. `learner.huber_delta` is its kappa.
     pub quantiles: usize,
 }
 
@@ -227,6 +233,7 @@ impl Default for NetworkSettings {
             dueling: true,
             noisy: false,
             c51_atoms: 0,
+            c51_range: [-10.0, 10.0],
             quantiles: 0,
         }
     }
@@ -267,7 +274,7 @@ pub struct LearnerSettings {
     /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
     #[serde(deserialize_with = "partial::learning_rate")]
     pub learning_rate: LinearSchedule,
-    /// Where the Huber loss turns linear, > 0. Default 1.
+    /// Where the Huber loss turns linear, > 0. Default 1; C51 has no Huber loss and refuses another.
     pub huber_delta: f64,
     /// Largest global gradient norm, >= 0; 0 clips everything to zero gradient. Default 10.
     pub clip_norm: f64,

@@ -1,7 +1,7 @@
 //! Range checks, one line a rule.
 
 use super::{Device, MemoryFallback, Precision, Settings, SettingsError, TargetUpdate};
-use crate::LinearSchedule;
+use crate::{LinearSchedule, ReturnModel};
 
 impl Settings {
     /// Checks every range and every dependency between keys.
@@ -105,9 +105,8 @@ impl Settings {
         )?;
         let later = "this algorithm is not built yet";
         available("network.noisy", n.noisy, !n.noisy, later)?;
-        available("network.c51_atoms", n.c51_atoms, n.c51_atoms == 0, later)?;
-        available("network.quantiles", n.quantiles, n.quantiles == 0, later)?;
         available("learner.munchausen", self.learner.munchausen, !self.learner.munchausen, later)?;
+        self.validate_returns()?;
 
         let l = &self.learner;
         within("learner.batch", l.batch, "from 1 to 65536", 1, 65_536)?;
@@ -178,6 +177,41 @@ impl Settings {
             rule("monitor.average_q_stop.patience", stop.patience, "at least 1", stop.patience >= 1)?;
         }
         Ok(())
+    }
+
+    /// Distributions of the return: of one kind, with everything that kind goes by and nothing that it does not.
+    fn validate_returns(&self) -> Result<(), SettingsError> {
+        let (n, default) = (&self.network, Settings::default());
+        for (key, value) in [("network.c51_atoms", n.c51_atoms), ("network.quantiles", n.quantiles)] {
+            let holds = value == 0 || (2..=ReturnModel::MAX_ATOMS).contains(&value);
+            rule(key, value, "0, or from 2 to 256", holds)?;
+        }
+        let [low, high] = n.c51_range;
+        let size = low.abs().max(high.abs());
+        rule(
+            "network.c51_range",
+            format!("{:?}", n.c51_range),
+            "two numbers of at most 1e6 in size, the second above the first by at least 1e-6 and a thousandth of the larger size",
+            size <= 1e6 && high - low >= 1e-6 && high - low >= 1e-3 * size,
+        )?;
+        available(
+            "network.quantiles",
+            n.quantiles,
+            n.quantiles == 0 || n.c51_atoms == 0,
+            "the network already has network.c51_atoms, and one distribution is enough",
+        )?;
+        available(
+            "network.c51_range",
+            format!("{:?}", n.c51_range),
+            n.c51_atoms > 0 || n.c51_range == default.network.c51_range,
+            "there are no returns to spread over it while network.c51_atoms = 0",
+        )?;
+        available(
+            "learner.huber_delta",
+            self.learner.huber_delta,
+            n.c51_atoms == 0 || self.learner.huber_delta == default.learner.huber_delta,
+            "with network.c51_atoms the loss is a cross-entropy, which has no Huber part",
+        )
     }
 
     fn validate_run(&self) -> Result<(), SettingsError> {
@@ -339,8 +373,17 @@ mod tests {
             ("env.reward_scale", "[env]\nreward_scale = nan"),
             ("network.hidden", "[network]\nhidden = []"),
             ("network.noisy", "[network]\nnoisy = true"),
-            ("network.c51_atoms", "[network]\nc51_atoms = 51"),
-            ("network.quantiles", "[network]\nquantiles = 8"),
+            ("network.c51_atoms", "[network]\nc51_atoms = 1"),
+            ("network.c51_atoms", "[network]\nc51_atoms = 257"),
+            ("network.quantiles", "[network]\nquantiles = 1"),
+            ("network.quantiles", "[network]\nquantiles = 257"),
+            ("network.quantiles", "[network]\nquantiles = 8\nc51_atoms = 51"),
+            ("network.c51_range", "[network]\nc51_range = [-1.0, 1.0]"),
+            ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [1.0, -1.0]"),
+            ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [-1.0, inf]"),
+            ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [nan, 1.0]"),
+            ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [1e5, 100001.0]"),
+            ("learner.huber_delta", "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0"),
             ("learner.munchausen", "[learner]\nmunchausen = true"),
             ("learner.gamma", "[learner]\ngamma = 1.1"),
             (
@@ -386,5 +429,38 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
+    }
+
+    /// Two keys that exclude each other are both named.
+    #[test]
+    fn distributions_are_one_or_the_other() {
+        for (text, names) in [
+            ("[network]\nquantiles = 8\nc51_atoms = 51", ["network.quantiles = 8", "network.c51_atoms"]),
+            (
+                "[network]\nc51_range = [0.0, 1.0]",
+                ["network.c51_range = [0.0, 1.0]", "network.c51_atoms = 0"],
+            ),
+            (
+                "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0",
+                ["learner.huber_delta = 2", "network.c51_atoms"],
+            ),
+        ] {
+            let told = Settings::from_toml(text).unwrap().validate().unwrap_err().to_string();
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+        }
+        let of = |text: &str| {
+            let settings = Settings::from_toml(text).unwrap();
+            settings.validate().unwrap();
+            settings.network.returns()
+        };
+        assert_eq!(of(""), ReturnModel::Mean);
+        assert_eq!(
+            of("[network]\nquantiles = 8\n[learner]\nhuber_delta = 2.0"),
+            ReturnModel::Quantiles { n: 8 }
+        );
+        assert_eq!(
+            of("[network]\nc51_atoms = 51\nc51_range = [-2, 3]"),
+            ReturnModel::Categorical { atoms: 51, v_min: -2.0, v_max: 3.0 }
+        );
     }
 }

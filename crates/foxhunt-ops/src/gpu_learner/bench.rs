@@ -5,8 +5,8 @@
 //! what the guard costs that of updates with and without it.
 //! It compares with nothing; peers are run beside it.
 
-use foxhunt_core::Head;
 use foxhunt_core::settings::Precision;
+use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{CudaError, DeviceBuffer, EventTimer, Stream};
 use serde::Serialize;
@@ -40,7 +40,13 @@ impl Default for BenchConfig {
     fn default() -> Self {
         let hidden = vec![256, 256];
         Self {
-            shape: MlpShape { state_dim: 51, hidden, head: Head::Factored.into(), dueling: true },
+            shape: MlpShape {
+                state_dim: 51,
+                hidden,
+                head: Head::Factored.into(),
+                dueling: true,
+                returns: ReturnModel::Mean,
+            },
             capacity: 1 << 20,
             batches: vec![64, 256, 1024, 8192],
             acting: vec![1024, 4096, 16_384, 65_536],

@@ -109,7 +109,10 @@ impl GpuLearner {
         let Some(head_pass) = &self.head_pass else {
             let ahead = if l == 0 { Ahead::Unknown } else { Ahead::LeavesParameters };
             self.forward_layer(stream, batch, l, ahead)?;
-            return self.loss.run(stream, &loss, self.config.programmatic);
+            return match &self.distribution {
+                Some(kernels) => kernels.loss(stream, &loss, self.config.programmatic),
+                None => self.loss.run(stream, &loss, self.config.programmatic),
+            };
         };
         let head = self.layout.head();
         let units = Units {

@@ -1,5 +1,6 @@
 //! What a learner on the device is made from, and what it will take.
 
+use foxhunt_core::ReturnModel;
 use foxhunt_core::settings::{GuardSettings, LearnerSettings, Precision};
 
 use super::memory;
@@ -71,8 +72,11 @@ impl GpuLearnerConfig {
         for &units in &self.shape.hidden {
             within("hidden units", units, 1..=4096, "from 1 to 4096")?;
         }
+        // Actions; with distributions each is as many outputs of the network as it has atoms.
         let outputs = self.shape.head.n_outputs() + usize::from(self.shape.dueling);
         within("outputs", outputs, 1..=46, "at most 46, the value included, on a GPU")?;
+        let atoms = self.shape.returns.atoms();
+        within("atoms", atoms, 1..=ReturnModel::MAX_ATOMS, "at most 256 on a GPU")?;
         within("batch", self.learner.batch, 1..=1 << 16, "from 1 to 65536")?;
         within("accumulation", self.learner.accumulation, 1..=1024, "from 1 to 1024")?;
         within("acting_rows", self.acting_rows, 0..=1 << 16, "at most 65536")

@@ -13,7 +13,7 @@
 //! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
 //!
 //! Where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
-//! `head_pass`.
+//! `head_pass`; where heads are distributions, with `distribution_loss` (`distribution/`) in the middle.
 //!
 //! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
 //! which waits for nothing: [`GpuLearner::live`] and [`GpuLearner::drain_faults`] read pinned memory. The learner draws
@@ -39,6 +39,7 @@ use self::config::FAULTS;
 use self::memory::{Activations, Gradient, Parameters, Passing};
 use self::state::StepBuffers;
 use crate::adam::cuda::AdamKernels;
+use crate::distribution::cuda::DistributionKernels;
 use crate::error::check_len;
 use crate::gpu_replay::GpuReplayError;
 use crate::guard::GuardWords;
@@ -93,6 +94,7 @@ pub fn programs(precision: Precision) -> Vec<Program> {
     let mut all = crate::mlp::cuda::programs(precision);
     all.extend([
         crate::td_loss::cuda::program(),
+        crate::distribution::cuda::program(),
         crate::adam::cuda::program(),
         crate::adam::cuda::program_without_guard(),
         crate::guard::cuda::program(),
@@ -119,6 +121,8 @@ pub struct GpuLearner {
     mlp: MlpKernels,
     head_pass: Option<HeadPass>,
     loss: LossKernel,
+    /// For heads that are no Q-values.
+    distribution: Option<DistributionKernels>,
     adam: AdamKernels,
     parameters: Parameters,
     good: Option<Parameters>,
@@ -156,6 +160,9 @@ impl GpuLearner {
             mlp: MlpKernels::new(&loader, config.learner.precision, stream.device().info())?,
             head_pass: Self::head_pass(&loader, stream, config, &layout)?,
             loss: LossKernel::new(&loader)?,
+            distribution: (!layout.shape().returns.is_mean())
+                .then(|| DistributionKernels::new(&loader))
+                .transpose()?,
             adam: AdamKernels::new(&loader, processors)?,
             parameters: Parameters::zeros(stream, n)?,
             good: memory::keeps_copy(config).then(|| Parameters::zeros(stream, n)).transpose()?,
@@ -177,7 +184,7 @@ impl GpuLearner {
         config: &GpuLearnerConfig,
         layout: &MlpLayout,
     ) -> Result<Option<HeadPass>, CudaError> {
-        if !config.one_head_pass {
+        if !config.one_head_pass || !layout.shape().returns.is_mean() {
             return Ok(None);
         }
         HeadPass::new(loader, layout, &config.learner, stream.device().info())
@@ -234,7 +241,10 @@ impl GpuLearner {
         let Some(pass) = self.acting.as_ref().filter(|_| rows <= room) else {
             return Err(CudaError::Length { what: "rows to act on", got: rows, expected: room }.into());
         };
-        let (layers, dueling) = (self.layout.layers(), self.layout.shape().dueling);
+        let layers = self.layout.layers();
+        // Whether the head's outputs are no Q-values yet; those of a plain dueling head may become some at once.
+        let (distribution, dueling) = (self.distribution.as_ref(), self.layout.shape().dueling);
+        let indirect = dueling || distribution.is_some();
         states.holds(rows * self.layout.shape().state_dim)?;
         q.holds(rows * self.layout.n_outputs())?;
         let programmatic = self.config.programmatic;
@@ -242,7 +252,7 @@ impl GpuLearner {
         for (l, &layer) in layers.iter().enumerate() {
             let is_head = l + 1 == layers.len();
             let out = match is_head {
-                true if dueling => &pass.head,
+                true if indirect => &pass.head,
                 true => &*q,
                 false => pass.units(l + 1),
             };
@@ -250,7 +260,7 @@ impl GpuLearner {
                 0 => (states, layer.n_in),
                 _ => (pass.units(l), stride(layer.n_in)),
             };
-            let out_stride = if is_head && !dueling { layer.n_out } else { stride(layer.n_out) };
+            let out_stride = if is_head && !indirect { layer.n_out } else { stride(layer.n_out) };
             let forward = Forward {
                 layer,
                 rows,
@@ -260,12 +270,14 @@ impl GpuLearner {
                 ahead: if l == 0 { ahead } else { Ahead::LeavesParameters },
                 few_behind: false,
                 inspect: None,
-                q: (is_head && dueling).then_some((&self.layout, &*q)),
+                q: (is_head && dueling && distribution.is_none()).then_some((&self.layout, &*q)),
             };
             let job = Job { x, parameters: &self.parameters.online, out };
             made_q = self.mlp.forward(stream, &forward, &[job], programmatic)?;
         }
-        if dueling && !made_q {
+        if let Some(kernels) = distribution {
+            kernels.expectations(stream, &self.layout, rows, &pass.head, q, programmatic)?;
+        } else if dueling && !made_q {
             self.mlp.q_from_head(stream, &self.layout, rows, &pass.head, q, programmatic)?;
         }
         Ok(())
@@ -508,7 +520,9 @@ impl GpuLearner {
             all.push((name, kernel.resources()?));
         }
         let head_pass = self.head_pass.as_ref().map(HeadPass::kernel);
-        for kernel in head_pass.into_iter().chain([self.loss.kernel()]).chain(self.adam.all()) {
+        let distribution = self.distribution.iter().flat_map(DistributionKernels::all);
+        let losses = head_pass.into_iter().chain([self.loss.kernel()]).chain(distribution);
+        for kernel in losses.chain(self.adam.all()) {
             all.push((kernel.symbol().to_owned(), kernel.resources()?));
         }
         Ok(all)

@@ -4,6 +4,7 @@
 //! allows, because every block reads all the weights once; no result depends on where a batch is cut.
 
 use super::Batch;
+use crate::distribution::distribution_loss;
 use crate::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
 use crate::td_loss::{TdLossInput, TdLossParams, td_loss};
 
@@ -23,9 +24,9 @@ pub(super) struct Block {
     /// Online network on the states, then on the next states: one pass over its weights serves both.
     acts: Activations,
     target_acts: Activations,
-    q: Vec<f32>,
-    q_target: Vec<f32>,
-    dq: Vec<f32>,
+    values: Vec<f32>,
+    target_values: Vec<f32>,
+    dvalues: Vec<f32>,
     deltas: Deltas,
     losses: Vec<f32>,
     td: Vec<f32>,
@@ -33,15 +34,15 @@ pub(super) struct Block {
 
 impl Block {
     pub(super) fn new(layout: &MlpLayout, capacity: usize) -> Self {
-        let width = layout.n_outputs();
+        let width = layout.n_values();
         Self {
             capacity,
             rows: 0,
             acts: Activations::new(layout, 2 * capacity),
             target_acts: Activations::new(layout, capacity),
-            q: vec![0.0; 2 * capacity * width],
-            q_target: vec![0.0; capacity * width],
-            dq: vec![0.0; capacity * width],
+            values: vec![0.0; 2 * capacity * width],
+            target_values: vec![0.0; capacity * width],
+            dvalues: vec![0.0; capacity * width],
             deltas: Deltas::new(layout, capacity),
             losses: vec![0.0; capacity],
             td: vec![0.0; capacity],
@@ -64,35 +65,40 @@ impl Block {
         first: usize,
     ) {
         let rows = self.capacity.min(batch.actions.len() - first);
-        let (state_dim, width) = (layout.shape().state_dim, layout.n_outputs());
+        let (state_dim, width) = (layout.shape().state_dim, layout.n_values());
         self.rows = rows;
         let states = first * state_dim..(first + rows) * state_dim;
         let next_states = &batch.next_states[states.clone()];
 
         self.target_acts.set_states(0, next_states);
         forward(layout, target.0, target.1, rows, &mut self.target_acts);
-        self.target_acts.q_values(layout, 0, &mut self.q_target[..rows * width]);
+        self.target_acts.values(layout, 0, &mut self.target_values[..rows * width]);
         self.acts.set_states(0, &batch.states[states]);
         self.acts.set_states(rows, next_states);
         let online_rows = if params.double { 2 * rows } else { rows };
         forward(layout, online.0, online.1, online_rows, &mut self.acts);
-        self.acts.q_values(layout, 0, &mut self.q[..online_rows * width]);
+        self.acts.values(layout, 0, &mut self.values[..online_rows * width]);
 
         let of = first..first + rows;
-        let q_next = if params.double { rows * width..2 * rows * width } else { 0..0 };
+        let next = if params.double { rows * width..2 * rows * width } else { 0..0 };
         let input = TdLossInput {
-            q: &self.q[..rows * width],
-            q_next_online: &self.q[q_next],
-            q_next_target: &self.q_target[..rows * width],
+            q: &self.values[..rows * width],
+            q_next_online: &self.values[next],
+            q_next_target: &self.target_values[..rows * width],
             actions: &batch.actions[of.clone()],
             rewards: &batch.rewards[of.clone()],
             terminated: &batch.terminated[of.clone()],
             discounts: &batch.discounts[of.clone()],
             weights: &batch.weights[of],
         };
-        let (dq, losses) = (&mut self.dq[..rows * width], &mut self.losses[..rows]);
-        td_loss(params, &input, dq, losses, &mut self.td[..rows]);
-        self.deltas.set_q_gradient(layout, &self.dq[..rows * width]);
+        let (dvalues, losses) = (&mut self.dvalues[..rows * width], &mut self.losses[..rows]);
+        let (returns, td) = (&layout.shape().returns, &mut self.td[..rows]);
+        if returns.is_mean() {
+            td_loss(params, &input, dvalues, losses, td);
+        } else {
+            distribution_loss(returns, params, &input, dvalues, losses, td);
+        }
+        self.deltas.set_gradient(layout, &self.dvalues[..rows * width]);
         backward(online.1, &self.acts, rows, &mut self.deltas);
     }
 

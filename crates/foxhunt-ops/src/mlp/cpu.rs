@@ -10,6 +10,7 @@ use rayon::prelude::*;
 
 use super::MlpLayout;
 use super::panels::{Finish, Panels, WIDTH, outer, pack_rows, pack_transposed, product};
+use crate::distribution::expectations;
 
 /// Rows a task of [`Forward`].
 const ROWS: usize = 64;
@@ -69,7 +70,7 @@ pub struct Activations {
     x: Panels,
     /// `[rows, units]`, one a hidden layer, after relu.
     hidden: Vec<Panels>,
-    /// `[rows, head outputs]`: Q, or value then advantages.
+    /// `[rows, head outputs]`: Q, or value then advantages; with distributions the atoms of each.
     head: Panels,
 }
 
@@ -92,16 +93,32 @@ impl Activations {
         self.x.write_rows(first, states);
     }
 
-    /// Q-values of rows `first..`, as many as `q`, f32 `[n, n_outputs]`, has room for: the head's outputs, or their
+    /// What the head says of rows `first..`, as many as `values`, f32 `[n, n_values]`, has room for: its outputs, or their
     /// dueling combination.
     ///
     /// # Panics
     /// When the rows are not there.
-    pub fn q_values(&self, layout: &MlpLayout, first: usize, q: &mut [f32]) {
+    pub fn values(&self, layout: &MlpLayout, first: usize, values: &mut [f32]) {
         let mut row = vec![0.0; layout.head().n_out];
-        for (r, q) in q.chunks_exact_mut(layout.n_outputs()).enumerate() {
+        for (r, values) in values.chunks_exact_mut(layout.n_values()).enumerate() {
             self.head.read_row(first + r, &mut row);
-            q_from_head(layout, &row, q);
+            values_from_head(layout, &row, values);
+        }
+    }
+
+    /// Q-values of rows `first..`, as many as `q`, f32 `[n, n_outputs]`, has room for.
+    ///
+    /// # Panics
+    /// When the rows are not there.
+    pub fn q_values(&self, layout: &MlpLayout, first: usize, q: &mut [f32]) {
+        let returns = &layout.shape().returns;
+        if returns.is_mean() {
+            return self.values(layout, first, q);
+        }
+        let mut values = vec![0.0; layout.n_values()];
+        for (r, q) in q.chunks_exact_mut(layout.n_outputs()).enumerate() {
+            self.values(layout, first + r, &mut values);
+            expectations(returns, &values, q);
         }
     }
 }
@@ -121,14 +138,14 @@ impl Deltas {
         Self { hidden, head }
     }
 
-    /// Puts the gradient with respect to Q, f32 `[n, n_outputs]`, into the first `n` rows.
+    /// Puts the gradient with respect to what the head says, f32 `[n, n_values]`, into the first `n` rows.
     ///
     /// # Panics
     /// When the rows are not there.
-    pub fn set_q_gradient(&mut self, layout: &MlpLayout, dq: &[f32]) {
+    pub fn set_gradient(&mut self, layout: &MlpLayout, dvalues: &[f32]) {
         let mut row = vec![0.0; layout.head().n_out];
-        for (r, dq) in dq.chunks_exact(layout.n_outputs()).enumerate() {
-            head_gradient(layout, dq, &mut row);
+        for (r, dvalues) in dvalues.chunks_exact(layout.n_values()).enumerate() {
+            head_gradient(layout, dvalues, &mut row);
             self.head.write_rows(r, &row);
         }
     }
@@ -167,43 +184,52 @@ pub fn backward(weights: &PackedWeights, acts: &Activations, rows: usize, deltas
     }
 }
 
-/// `q`, f32 `[n_outputs]`, of one row of head outputs.
-pub(super) fn q_from_head(layout: &MlpLayout, head: &[f32], q: &mut [f32]) {
+/// What one row of head outputs says, f32 `[n_values]`; atoms are combined one by one.
+pub(super) fn values_from_head(layout: &MlpLayout, head: &[f32], values: &mut [f32]) {
     if !layout.shape().dueling {
-        q.copy_from_slice(head);
+        values.copy_from_slice(head);
         return;
     }
-    let (value, advantages) = (head[0], &head[1..]);
-    let mut start = 0;
-    for &len in layout.shape().head.branches() {
-        let branch = start..start + len;
-        let mean = advantages[branch.clone()].iter().sum::<f32>() / len as f32;
-        for (q, a) in q[branch.clone()].iter_mut().zip(&advantages[branch]) {
-            *q = value + (a - mean);
+    let atoms = layout.shape().returns.atoms();
+    let (value, advantages) = head.split_at(atoms);
+    for_each_branch(layout, |branch, len| {
+        for (atom, value) in value.iter().enumerate() {
+            let of = || branch.clone().skip(atom).step_by(atoms);
+            let mean = of().map(|i| advantages[i]).sum::<f32>() / len as f32;
+            of().for_each(|i| values[i] = value + (advantages[i] - mean));
         }
-        start += len;
-    }
+    });
 }
 
-/// The transpose of [`q_from_head`]: value takes the row's sum, advantages each branch minus its mean.
-fn head_gradient(layout: &MlpLayout, dq: &[f32], dhead: &mut [f32]) {
+/// The transpose of [`values_from_head`]: value takes the sum over the row's actions, advantages each branch minus its mean.
+fn head_gradient(layout: &MlpLayout, dvalues: &[f32], dhead: &mut [f32]) {
     if !layout.shape().dueling {
-        dhead.copy_from_slice(dq);
+        dhead.copy_from_slice(dvalues);
         return;
     }
-    let mut total = 0.0;
+    let atoms = layout.shape().returns.atoms();
+    let (total, advantages) = dhead.split_at_mut(atoms);
+    total.fill(0.0);
+    for_each_branch(layout, |branch, len| {
+        for (atom, total) in total.iter_mut().enumerate() {
+            let of = || branch.clone().skip(atom).step_by(atoms);
+            let sum = of().map(|i| dvalues[i]).sum::<f32>();
+            let mean = sum / len as f32;
+            of().for_each(|i| advantages[i] = dvalues[i] - mean);
+            *total += sum;
+        }
+    });
+}
+
+/// The values of each branch, and how many actions they are of.
+fn for_each_branch(layout: &MlpLayout, mut run: impl FnMut(Range<usize>, usize)) {
+    let atoms = layout.shape().returns.atoms();
     let mut start = 0;
     for &len in layout.shape().head.branches() {
-        let branch = start..start + len;
-        let sum = dq[branch.clone()].iter().sum::<f32>();
-        let mean = sum / len as f32;
-        for (d, g) in dhead[1..][branch.clone()].iter_mut().zip(&dq[branch]) {
-            *d = g - mean;
-        }
-        total += sum;
-        start += len;
+        let end = start + len * atoms;
+        run(start..end, len);
+        start = end;
     }
-    dhead[0] = total;
 }
 
 /// One block of rows that contributes to a parameter gradient.

@@ -1,9 +1,10 @@
 //! Where each parameter lies in the flat array, and what it starts as.
 
-use foxhunt_core::{ActionSpace, Philox, Purpose};
+use foxhunt_core::settings::NetworkSettings;
+use foxhunt_core::{ActionSpace, Philox, Purpose, ReturnModel};
 
 /// What a network is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MlpShape {
     /// Values of a state.
     pub state_dim: usize,
@@ -13,6 +14,17 @@ pub struct MlpShape {
     pub head: ActionSpace,
     /// Value and advantage streams.
     pub dueling: bool,
+    /// What the head says of the return of an action.
+    pub returns: ReturnModel,
+}
+
+impl MlpShape {
+    /// The network of `settings` for states of `state_dim` values, over `head`.
+    #[must_use]
+    pub fn of(settings: &NetworkSettings, state_dim: usize, head: ActionSpace) -> Self {
+        let (hidden, dueling, returns) = (settings.hidden.clone(), settings.dueling, settings.returns());
+        Self { state_dim, hidden, head, dueling, returns }
+    }
 }
 
 /// One named array of the flat parameter array.
@@ -76,7 +88,7 @@ impl Layer {
 }
 
 /// The layout of one network's flat parameter array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MlpLayout {
     shape: MlpShape,
     parameters: Vec<Parameter>,
@@ -96,18 +108,19 @@ impl MlpLayout {
             layout.layers.push(Layer { n_in, n_out, weight, bias });
             n_in = n_out;
         }
-        let n_outputs = shape.head.n_outputs();
-        let (weight, bias) = if shape.dueling {
-            let weight = layout.push("value.weight".into(), vec![1, n_in], n_in);
-            layout.push("advantage.weight".into(), vec![n_outputs, n_in], n_in);
-            let bias = layout.push("value.bias".into(), vec![1], n_in);
-            layout.push("advantage.bias".into(), vec![n_outputs], n_in);
-            (weight, bias)
+        let (n_values, atoms) = (layout.n_values(), shape.returns.atoms());
+        let [value, advantage, q] = head_names(&shape.returns);
+        let (weight, bias, n_out) = if shape.dueling {
+            let weight = layout.push(format!("{value}.weight"), vec![atoms, n_in], n_in);
+            layout.push(format!("{advantage}.weight"), vec![n_values, n_in], n_in);
+            let bias = layout.push(format!("{value}.bias"), vec![atoms], n_in);
+            layout.push(format!("{advantage}.bias"), vec![n_values], n_in);
+            (weight, bias, atoms + n_values)
         } else {
-            let weight = layout.push("q.weight".into(), vec![n_outputs, n_in], n_in);
-            (weight, layout.push("q.bias".into(), vec![n_outputs], n_in))
+            let weight = layout.push(format!("{q}.weight"), vec![n_values, n_in], n_in);
+            (weight, layout.push(format!("{q}.bias"), vec![n_values], n_in), n_values)
         };
-        layout.layers.push(Layer { n_in, n_out: n_outputs + usize::from(shape.dueling), weight, bias });
+        layout.layers.push(Layer { n_in, n_out, weight, bias });
         layout
     }
 
@@ -141,6 +154,12 @@ impl MlpLayout {
         self.shape.head.n_outputs()
     }
 
+    /// What the head says of a row, dueling streams combined: its Q-values, or the atoms of the first, the second, ...
+    #[must_use]
+    pub fn n_values(&self) -> usize {
+        self.n_outputs() * self.shape.returns.atoms()
+    }
+
     /// Elements of the flat array.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -172,5 +191,16 @@ impl MlpLayout {
         self.len += parameter.len();
         self.parameters.push(parameter);
         offset
+    }
+}
+
+/// Names of the value and the advantage stream, and of a head without them. They tell what the outputs are, so that arrays
+/// of one kind are not taken for those of another.
+#[must_use]
+pub const fn head_names(returns: &ReturnModel) -> [&'static str; 3] {
+    match returns {
+        ReturnModel::Mean => ["value", "advantage", "q"],
+        ReturnModel::Categorical { .. } => ["value_logits", "advantage_logits", "q_logits"],
+        ReturnModel::Quantiles { .. } => ["value_quantiles", "advantage_quantiles", "q_quantiles"],
     }
 }

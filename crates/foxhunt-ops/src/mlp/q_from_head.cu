@@ -1,7 +1,7 @@
 // Q-values of head outputs, for acting.
 //
 // In: f32 [rows, head_stride] value then advantages. Out: f32 [rows, n_outputs]. Eight lanes a row; means are summed in
-// order by one lane a branch, so bits are those of the twin `q_from_head` in foxhunt-ops/src/mlp/cpu.rs.
+// order by one lane a branch, so bits are those of the twin `values_from_head` in foxhunt-ops/src/mlp/cpu.rs.
 // Moved: rows * (2 n_outputs + 1) words.
 #include "common.cuh"
 #include "shared_structs.cuh"

@@ -1,4 +1,4 @@
-// Q-values of one row of head outputs: value + (advantage - mean of its branch). Twin of `q_from_head` in
+// Q-values of one row of head outputs: value + (advantage - mean of its branch). Twin of `values_from_head` in
 // foxhunt-ops/src/mlp/cpu.rs.
 #pragma once
 

@@ -1,10 +1,10 @@
-use foxhunt_core::Head;
+use foxhunt_core::{Head, ReturnModel};
 
-use super::cpu::q_from_head as row_q;
+use super::cpu::values_from_head as row_q;
 use super::*;
 
 fn shape(hidden: &[usize], head: Head, dueling: bool) -> MlpShape {
-    MlpShape { state_dim: 7, hidden: hidden.to_vec(), head: head.into(), dueling }
+    MlpShape { state_dim: 7, hidden: hidden.to_vec(), head: head.into(), dueling, returns: ReturnModel::Mean }
 }
 
 fn values(n: usize, salt: usize) -> Vec<f32> {
@@ -199,7 +199,7 @@ fn gradients_equal_finite_differences() {
             acts.set_states(0, &x);
             forward(&layout, &w, &weights, rows, &mut acts);
             let mut deltas = Deltas::new(&layout, rows + 1);
-            deltas.set_q_gradient(&layout, &dq);
+            deltas.set_gradient(&layout, &dq);
             backward(&weights, &acts, rows, &mut deltas);
             let mut gradient = vec![0.0; layout.len()];
             let part = GradientPart { acts: &acts, deltas: &deltas, rows };
@@ -268,7 +268,7 @@ fn a_gradient_is_the_sum_of_its_segments() {
         acts.set_states(0, &x[of.start * 7..of.end * 7]);
         forward(&layout, &w, &weights, of.len(), &mut acts);
         let mut deltas = Deltas::new(&layout, of.len());
-        deltas.set_q_gradient(&layout, &dq[of.start * layout.n_outputs()..of.end * layout.n_outputs()]);
+        deltas.set_gradient(&layout, &dq[of.start * layout.n_outputs()..of.end * layout.n_outputs()]);
         backward(&weights, &acts, of.len(), &mut deltas);
         (acts, deltas, of.len())
     };

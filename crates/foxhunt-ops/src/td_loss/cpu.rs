@@ -99,20 +99,25 @@ impl TdLossSums {
 
 /// `values` at the argmax of `chooser`; NaN when any of `chooser` is NaN.
 fn value_of_best(chooser: &[f32], values: &[f32]) -> f32 {
+    best_of(chooser).map_or(f32::NAN, |best| values[best])
+}
+
+/// The first of the largest; none when any is NaN.
+pub(crate) fn best_of(values: &[f32]) -> Option<usize> {
     let mut best = 0;
-    for (index, &value) in chooser.iter().enumerate() {
+    for (index, &value) in values.iter().enumerate() {
         if value.is_nan() {
-            return f32::NAN;
+            return None;
         }
-        if value > chooser[best] {
+        if value > values[best] {
             best = index;
         }
     }
-    values[best]
+    Some(best)
 }
 
 /// The stored action's index within branch `d`.
-fn chosen_in_branch(head: ActionSpace, action: u32, d: usize) -> usize {
+pub(crate) fn chosen_in_branch(head: ActionSpace, action: u32, d: usize) -> usize {
     let action = action as usize;
     match (head, d) {
         (ActionSpace::Trading(Head::Branching), 0) => action / 9,

@@ -28,6 +28,7 @@ pub mod cuda;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use cpu::{best_of, chosen_in_branch};
 pub use cpu::{huber, huber_slope, td_loss};
 
 use foxhunt_core::ActionSpace;
@@ -53,7 +54,8 @@ impl TdLossParams {
     }
 }
 
-/// The inputs of a block of `B` rows. Each Q array is f32 `[B, n_outputs]`, row-major; the others are `[B]`.
+/// The inputs of a block of `B` rows. Each Q array is f32 `[B, n_outputs]`, row-major; the others are `[B]`. For
+/// [`crate::distribution`] each Q-value is the atoms of an action.
 #[derive(Clone, Copy, Debug)]
 pub struct TdLossInput<'a> {
     /// Online network at the states.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use foxhunt_core::record::{Fault, FaultKind};
-use foxhunt_core::{Head, Philox, Purpose};
+use foxhunt_core::{Head, Philox, Purpose, ReturnModel};
 use foxhunt_ops::gpu_learner::{GpuLearner, GpuLearnerConfig};
 use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuReplayConfig};
 use foxhunt_ops::learner::LearnerState;
@@ -47,7 +47,13 @@ fn bits(gpu: &Gpu, learner: &GpuLearner, replay: &GpuPrioritizedReplay) -> (Bits
 /// priorities keep their bits, the record names the update and the kind, the host sees each one, and training goes on.
 fn thousand(gpu: &Gpu) {
     let s = &gpu.stream;
-    let shape = MlpShape { state_dim: DIM, hidden: vec![33, 17], head: Head::Factored.into(), dueling: true };
+    let shape = MlpShape {
+        state_dim: DIM,
+        hidden: vec![33, 17],
+        head: Head::Factored.into(),
+        dueling: true,
+        returns: ReturnModel::Mean,
+    };
     let mut config = GpuLearnerConfig::new(shape);
     config.learner.batch = BATCH;
     let mut learner = GpuLearner::new(s, &config, Some(&cache())).unwrap();

@@ -2,7 +2,7 @@
 
 use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::{NanPolicy, TargetUpdate};
-use foxhunt_core::{Head, LinearSchedule, Philox, Purpose};
+use foxhunt_core::{Head, LinearSchedule, Philox, Purpose, ReturnModel};
 use foxhunt_cuda::nvrtc::Cache;
 use foxhunt_cuda::{DriverCalls, driver_calls};
 use foxhunt_ops::gpu_learner::{GpuLearner, GpuLearnerConfig};
@@ -37,8 +37,8 @@ fn hash(x: u64) -> u64 {
 }
 
 pub(crate) fn config(state_dim: usize, hidden: &[usize], head: Head, dueling: bool) -> GpuLearnerConfig {
-    let mut config =
-        GpuLearnerConfig::new(MlpShape { state_dim, hidden: hidden.to_vec(), head: head.into(), dueling });
+    let (hidden, head, returns) = (hidden.to_vec(), head.into(), ReturnModel::Mean);
+    let mut config = GpuLearnerConfig::new(MlpShape { state_dim, hidden, head, dueling, returns });
     config.learner.learning_rate = LinearSchedule { start: 1e-3, end: 2e-4, steps: 37 };
     config.learner.clip_norm = 0.5;
     config.guard.collapse_warmup = 2;
@@ -79,19 +79,19 @@ pub(crate) fn upload(gpu: &Gpu, rows: &BatchBuffers, state_dim: usize) -> Device
 }
 
 /// A learner on the device and its twin, from one state.
-struct Pair<'g> {
+pub(crate) struct Pair<'g> {
     gpu: &'g Gpu,
-    config: GpuLearnerConfig,
-    device: GpuLearner,
-    online: Network,
-    target: Network,
-    host: CpuUpdate,
+    pub(crate) config: GpuLearnerConfig,
+    pub(crate) device: GpuLearner,
+    pub(crate) online: Network,
+    pub(crate) target: Network,
+    pub(crate) host: CpuUpdate,
     sums: EpochSums,
     salt: u64,
 }
 
 impl<'g> Pair<'g> {
-    fn new(gpu: &'g Gpu, config: GpuLearnerConfig) -> Self {
+    pub(crate) fn new(gpu: &'g Gpu, config: GpuLearnerConfig) -> Self {
         let layout = MlpLayout::new(config.shape.clone());
         let mut device = GpuLearner::new(&gpu.stream, &config, Some(&cache())).unwrap();
         let online = Network::new(layout.clone(), layout.init(3));
@@ -101,15 +101,15 @@ impl<'g> Pair<'g> {
         Self { gpu, config, device, online, target, host, sums: EpochSums::default(), salt: 0 }
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let (s, l) = (&self.config.shape, &self.config.learner);
         format!(
-            "{:?} {:?} {} dueling {} double {} batch {} x {} {:?}",
-            s.hidden, s.head, s.state_dim, s.dueling, l.double, l.batch, l.accumulation, l.target
+            "{:?} {:?} {:?} {} dueling {} double {} batch {} x {} {:?}",
+            s.hidden, s.head, s.returns, s.state_dim, s.dueling, l.double, l.batch, l.accumulation, l.target
         )
     }
 
-    fn fresh_rows(&mut self) -> Vec<BatchBuffers> {
+    pub(crate) fn fresh_rows(&mut self) -> Vec<BatchBuffers> {
         let learner = &self.config.learner;
         (0..learner.accumulation)
             .map(|_| {
@@ -120,7 +120,7 @@ impl<'g> Pair<'g> {
     }
 
     /// One update on both sides; everything that comes out of it is compared.
-    fn update(&mut self, rows: &[BatchBuffers]) -> bool {
+    pub(crate) fn update(&mut self, rows: &[BatchBuffers]) -> bool {
         let (s, name) = (&self.gpu.stream, self.name());
         let device: Vec<_> = rows.iter().map(|r| upload(self.gpu, r, self.config.shape.state_dim)).collect();
         self.device.update(s, &device).unwrap();
@@ -167,7 +167,7 @@ impl<'g> Pair<'g> {
     }
 
     /// Gradient, parameters, moments and counts are the twin's.
-    fn same_state(&self) {
+    pub(crate) fn same_state(&self) {
         let (s, name) = (&self.gpu.stream, self.name());
         let (state, counts) = self.device.download_state(s).unwrap();
         let want = self.host.state(&self.online, &self.target);

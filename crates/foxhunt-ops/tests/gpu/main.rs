@@ -9,6 +9,7 @@ mod actions;
 mod bits;
 mod collect;
 mod compact;
+mod distribution;
 mod guard;
 mod hot_path;
 mod injection;
@@ -52,6 +53,7 @@ fn tests() -> Vec<Test> {
     all.extend(guard::TESTS);
     all.extend(q_monitor::TESTS);
     all.extend(learner::TESTS);
+    all.extend(distribution::TESTS);
     all.extend(injection::TESTS);
     all.extend(precision::TESTS);
     all

@@ -102,6 +102,25 @@ fn every_head_and_kind_of_replay_gives_the_same_bits() {
     }
 }
 
+/// Networks whose heads are distributions, acted by their expectations, with what the loss meets on its way.
+#[test]
+fn distributions_give_the_same_bits() {
+    let Some((_turn, device)) = device() else { return };
+    for (c51_atoms, quantiles) in [(51, 0), (7, 0), (0, 32), (0, 5)] {
+        for head in [Head::Exposure, Head::Factored, Head::Branching] {
+            for (dueling, double, accumulation) in [(true, true, 1), (false, false, 2)] {
+                let mut s = settings();
+                (s.network.head, s.network.dueling) = (head, dueling);
+                (s.network.c51_atoms, s.network.quantiles) = (c51_atoms, quantiles);
+                (s.learner.double, s.learner.accumulation) = (double, accumulation);
+                s.replay.kind = ReplayKind::Proportional;
+                let context = format!("{head:?} {c51_atoms} atoms {quantiles} quantiles dueling {dueling}");
+                same_work(&s, &device, &context);
+            }
+        }
+    }
+}
+
 /// Whatever engine and form of rows a snapshot comes from, every other goes on from it to the same bits.
 #[test]
 fn engines_go_on_from_each_others_rows() {

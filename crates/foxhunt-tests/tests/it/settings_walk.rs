@@ -74,6 +74,25 @@ fn every_key_changes_a_run_or_is_refused() {
     assert!(without_effect.is_empty(), "keys without effect: {without_effect:?}");
 }
 
+/// A key that a changed run goes by does act: a refusal would satisfy the walk as well.
+#[test]
+fn distributions_run_and_differ() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = context("network.c51_atoms", dir.path());
+    let mut seen = vec![fingerprint(&plain)];
+    for (atoms, quantiles, range) in [(11, 0, 10.0), (11, 0, 3.0), (12, 0, 10.0), (0, 5, 10.0), (0, 6, 10.0)]
+    {
+        let mut settings = plain.clone();
+        (settings.network.c51_atoms, settings.network.quantiles) = (atoms, quantiles);
+        settings.network.c51_range = [-range, range];
+        settings.validate().unwrap();
+        let print = fingerprint(&settings);
+        assert!(!print.contains("refused") && !print.contains("failed"), "{print}");
+        assert!(!seen.contains(&print), "{atoms} {quantiles} {range} changes nothing");
+        seen.push(print);
+    }
+}
+
 /// Every dotted key below `value`; an array is one leaf.
 fn leaves(prefix: &str, value: &Value, keys: &mut Vec<String>) {
     match value {
@@ -123,6 +142,9 @@ fn other_value(key: &str, value: &Value) -> Value {
         "env.ruin_fraction" => Value::Float(0.9999),
         "network.head" => text("factored"),
         "network.hidden" => Value::Array(vec![Value::Integer(9)]),
+        "network.c51_atoms" => Value::Integer(11),
+        "network.c51_range" => Value::Array(vec![Value::Float(-3.0), Value::Float(3.0)]),
+        "network.quantiles" => Value::Integer(5),
         "learner.gamma" | "learner.adam_beta1" | "learner.adam_beta2" => Value::Float(0.8),
         "learner.clip_norm" | "learner.huber_delta" => Value::Float(0.01),
         "learner.adam_epsilon" => Value::Float(0.1),
@@ -165,6 +187,7 @@ fn context(key: &str, dir: &Path) -> Settings {
             s.execution.tick_size = Some(2.0);
         }
         "env.max_leverage" => s.env.max_leverage = 2.0,
+        "network.c51_range" => s.network.c51_atoms = 11,
         // The two networks must come to disagree about the best action.
         "learner.double" => {
             s.learner.target = TargetUpdate::Hard { every: 1_000 };

@@ -73,12 +73,7 @@ impl Placed {
 impl Plan {
     pub(super) fn new(settings: &Settings, n_bars: usize) -> Self {
         let network = &settings.network;
-        let shape = MlpShape {
-            state_dim: STATE_DIM,
-            hidden: network.hidden.clone(),
-            head: network.head.into(),
-            dueling: network.dueling,
-        };
+        let shape = MlpShape::of(network, STATE_DIM, network.head.into());
         let learner = GpuLearnerConfig {
             learner: settings.learner.clone(),
             guard: settings.guard.clone(),
@@ -197,12 +192,7 @@ mod tests {
     fn plan(settings: &Settings) -> Plan {
         // The parts of the environments do not matter here.
         let network = &settings.network;
-        let shape = MlpShape {
-            state_dim: STATE_DIM,
-            hidden: network.hidden.clone(),
-            head: network.head.into(),
-            dueling: network.dueling,
-        };
+        let shape = MlpShape::of(network, STATE_DIM, network.head.into());
         Plan {
             learner: GpuLearnerConfig::new(shape),
             market: 1000,

@@ -27,8 +27,7 @@ impl QNetwork {
     /// The same for another action space than that of the settings.
     #[must_use]
     pub fn for_actions(settings: &NetworkSettings, state_dim: usize, head: ActionSpace, seed: u64) -> Self {
-        let (hidden, dueling) = (settings.hidden.clone(), settings.dueling);
-        let layout = MlpLayout::new(MlpShape { state_dim, hidden, head, dueling });
+        let layout = MlpLayout::new(MlpShape::of(settings, state_dim, head));
         let parameters = layout.init(seed);
         Self { core: Network::new(layout, parameters) }
     }

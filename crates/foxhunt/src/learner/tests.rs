@@ -1,7 +1,7 @@
 use candle_core::{DType, Device, Tensor, Var};
 use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::TargetUpdate;
-use foxhunt_core::{Head, LinearSchedule, Philox, Purpose, Settings};
+use foxhunt_core::{Head, LinearSchedule, Philox, Purpose, ReturnModel, Settings};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::td_loss::{TdLossInput, TdLossParams, td_loss};
 use serde_json::Value;
@@ -9,6 +9,8 @@ use serde_json::Value;
 use super::{Batch, Learner, LearnerState, QNetwork, reference};
 use crate::MLError;
 use crate::engine::Snapshot;
+
+mod distributions;
 
 const STATE_DIM: usize = 7;
 
@@ -92,7 +94,7 @@ fn assert_close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
     }
 }
 
-/// Q, loss, |TD error|, gradient, norm, and the state after three updates, against PyTorch in f64
+/// Q, loss, |TD error|, gradient, norm, and the state after three updates, against PyTorch in f64, for DQN, C51 and QR-DQN
 /// (tests/golden/learner.py). Case C18 in a network: moments and weights carry over from step to step.
 #[test]
 fn updates_equal_pytorch() {
@@ -104,6 +106,15 @@ fn updates_equal_pytorch() {
         settings.network.head = serde_json::from_value(case["head"].clone()).unwrap();
         settings.network.dueling = case["dueling"].as_bool().unwrap();
         settings.network.hidden = vec![5, 4];
+        let atoms = of["atoms"].as_u64().unwrap() as usize;
+        match case["kind"].as_str().unwrap() {
+            "c51" => {
+                settings.network.c51_atoms = atoms;
+                settings.network.c51_range = numbers(&of["range"]).try_into().unwrap();
+            }
+            "qr" => settings.network.quantiles = atoms,
+            kind => assert_eq!(kind, "dqn"),
+        }
         settings.learner.double = case["double"].as_bool().unwrap();
         settings.learner.huber_delta = number("huber_delta");
         settings.learner.clip_norm = number("clip_norm");
@@ -468,8 +479,12 @@ fn sub_batches_that_do_not_fit_change_nothing() {
 /// candle's forward and ours agree, so a program may train with either.
 #[test]
 fn candle_runs_the_same_network() {
-    for head in [Head::Exposure, Head::Branching] {
-        let mut network = QNetwork::new(&settings(head).network, STATE_DIM, 3);
+    for (head, c51_atoms, quantiles) in
+        [(Head::Exposure, 0, 0), (Head::Branching, 0, 0), (Head::Branching, 51, 0), (Head::Factored, 0, 32)]
+    {
+        let mut settings = settings(head);
+        (settings.network.c51_atoms, settings.network.quantiles) = (c51_atoms, quantiles);
+        let mut network = QNetwork::new(&settings.network, STATE_DIM, 3);
         let rows = Rows::new(33, head, 8);
         let states = Tensor::from_slice(&rows.states, (33, STATE_DIM), &Device::Cpu).unwrap();
         let want: Vec<f64> = network
@@ -488,7 +503,7 @@ fn candle_runs_the_same_network() {
 
         let mut snapshot = Snapshot::default();
         network.write(&mut snapshot, "online.");
-        let read = QNetwork::from_snapshot(&settings(head).network, STATE_DIM, &snapshot, "online.").unwrap();
+        let read = QNetwork::from_snapshot(&settings.network, STATE_DIM, &snapshot, "online.").unwrap();
         assert_eq!(read.parameters(), network.parameters());
     }
     let layout = MlpLayout::new(MlpShape {
@@ -496,6 +511,7 @@ fn candle_runs_the_same_network() {
         hidden: vec![],
         head: Head::Exposure.into(),
         dueling: false,
+        returns: ReturnModel::Mean,
     });
     assert!(QNetwork::with_parameters(layout, vec![0.0; 3]).is_err());
 }
