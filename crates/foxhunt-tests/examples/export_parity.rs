@@ -1,6 +1,7 @@
-//! Trains one policy a head, with and without dueling, and exports each beside what our own network gives.
+//! Trains one policy a head, with and without dueling, and with distributions of the return, and exports each beside what our
+//! own network gives.
 //!
-//! Usage: `export_parity FOLDER`. Beside `<head>-<plain|dueling>.onnx` and `.safetensors` it writes `states.bin`, f32
+//! Usage: `export_parity FOLDER`. Beside `<head>-<plain|dueling>[-<c51|qr>].onnx` and `.safetensors` it writes `states.bin`, f32
 //! `[10000, 51]`, and `<name>.q.bin`, f32 `[10000, n_outputs]`, little-endian. `benches/peers/export_parity.py` evaluates
 //! the files with onnxruntime and NumPy and compares.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout)]
@@ -20,12 +21,14 @@ fn main() {
     let states = check_states(CHECKED_STATES, STATE_DIM);
     let bytes = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
     fs::write(folder.join("states.bin"), bytes(&states)).unwrap();
-    for (head, name) in
-        [(Head::Exposure, "exposure"), (Head::Factored, "factored"), (Head::Branching, "branching")]
-    {
-        for dueling in [false, true] {
-            let name = format!("{name}-{}", if dueling { "dueling" } else { "plain" });
-            let mut policy = trained(head, dueling, &folder.join("runs"));
+    let heads = [(Head::Exposure, "exposure"), (Head::Factored, "factored"), (Head::Branching, "branching")];
+    for (kind, c51_atoms, quantiles) in [("", 0, 0), ("-c51", 51, 0), ("-qr", 0, 32)] {
+        for ((head, name), dueling) in heads.into_iter().flat_map(|head| [(head, false), (head, true)]) {
+            let name = format!("{name}-{}{kind}", if dueling { "dueling" } else { "plain" });
+            let mut settings = Settings::default();
+            (settings.network.head, settings.network.dueling) = (head, dueling);
+            (settings.network.c51_atoms, settings.network.quantiles) = (c51_atoms, quantiles);
+            let mut policy = trained(settings, &folder.join("runs"));
             let mut q = Vec::new();
             for state in states.chunks_exact(STATE_DIM) {
                 q.extend_from_slice(policy.q_values(state).unwrap());
@@ -43,9 +46,7 @@ fn main() {
 }
 
 /// A policy after a short training, so that its Q-values are no initial ones.
-fn trained(head: Head, dueling: bool, runs: &std::path::Path) -> Policy {
-    let mut settings = Settings::default();
-    (settings.network.head, settings.network.dueling) = (head, dueling);
+fn trained(mut settings: Settings, runs: &std::path::Path) -> Policy {
     (settings.training.epochs, settings.evaluation.random_policies) = (6, 1);
     settings.run.dir = runs.to_path_buf();
     let walk = RandomWalk { n_bars: 2_000, seed: 3, volatility: 0.01, start_price: 100.0 };

@@ -47,14 +47,26 @@ def run_numpy(path, states):
     while f"layer{layer}.weight" in arrays:
         x = np.maximum(linear(f"layer{layer}", x), 0)
         layer += 1
+    distribution = json.loads(metadata["foxhunt.distribution"])
+    suffix = {None: "", "categorical": "_logits", "quantiles": "_quantiles"}[distribution and distribution["kind"]]
+    atoms = distribution["atoms"] if distribution else 1
+
+    def by_atom(name):
+        values = linear(name + suffix, x)
+        return values.reshape(len(x), -1, atoms)
+
     if metadata["foxhunt.dueling"] == "true":
-        value, advantage = linear("value", x), linear("advantage", x)
+        value, advantage = by_atom("value"), by_atom("advantage")
         parts = branches(advantage, metadata)
-        q = np.concatenate([value + part - part.mean(1, keepdims=True) for part in parts], 1)
+        values = np.concatenate([value + part - part.mean(1, keepdims=True) for part in parts], 1)
     else:
-        q = linear("q", x)
+        values = by_atom("q")
     assert not arrays, f"unused arrays {list(arrays)}"
-    return q, metadata
+    if suffix == "_logits":
+        p = np.exp(values - values.max(2, keepdims=True))
+        returns = np.linspace(distribution["v_min"], distribution["v_max"], atoms)
+        return (p / p.sum(2, keepdims=True)) @ returns, metadata
+    return values.mean(2), metadata
 
 
 def branches(q, metadata):
@@ -62,7 +74,7 @@ def branches(q, metadata):
 
 
 def check_metadata(metadata, state_dim, n_outputs):
-    assert metadata["foxhunt.format"] == "1"
+    assert metadata["foxhunt.format"] == ("1" if metadata["foxhunt.distribution"] == "null" else "2")
     assert len(json.loads(metadata["foxhunt.inputs"])) == state_dim
     normaliser = json.loads(metadata["foxhunt.normaliser"])
     lengths = {len(normaliser[key]) for key in ("names", "mean", "std")} | {len(json.loads(metadata["foxhunt.look_back"]))}
@@ -75,7 +87,7 @@ def main(folder):
           f"safetensors {safetensors.__version__}")
     states = np.fromfile(folder / "states.bin", np.float32).reshape(10_000, -1)
     names = sorted(path.stem for path in folder.glob("*.onnx"))
-    assert len(names) == 6, names
+    assert len(names) == 18, names
     good = True
     for name in names:
         own = np.fromfile(folder / f"{name}.q.bin", np.float32).reshape(len(states), -1)
@@ -88,7 +100,7 @@ def main(folder):
             for a, b in zip(branches(own, metadata), branches(q, metadata)):
                 same &= a.argmax(1) == b.argmax(1)
             good &= bool(scaled <= TOLERANCE and same.all())
-            print(f"{name:18} {suffix:11} outputs {own.shape[1]:2}  |Q| up to {np.abs(own).max():7.3f}  "
+            print(f"{name:21} {suffix:11} outputs {own.shape[1]:2}  |Q| up to {np.abs(own).max():7.3f}  "
                   f"max error {error.max():.2e}  scaled {scaled:.2e}  same argmax {same.sum()} of {len(states)}")
     return 0 if good else 1
 

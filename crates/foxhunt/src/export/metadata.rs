@@ -2,10 +2,11 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `foxhunt.format` | `1`; rises when a reader of the old one would go wrong |
+//! | `foxhunt.format` | `1`, or `2` with a distribution; rises when a reader of the old one would go wrong |
 //! | `foxhunt.version` | of the program that wrote it |
 //! | `foxhunt.head` | `exposure`, `factored` or `branching` |
 //! | `foxhunt.dueling` | `true` or `false`: whether value and advantage streams were combined |
+//! | `foxhunt.distribution` | JSON: `null`, `{"kind": "categorical", "atoms", "v_min", "v_max"}` or `{"kind": "quantiles", "atoms"}` |
 //! | `foxhunt.inputs` | JSON array: name of each value of a state, in order |
 //! | `foxhunt.look_back` | JSON array: bars before t that each market feature needs, in order |
 //! | `foxhunt.normaliser` | JSON object: `names`, `mean`, `std` of each market feature, and `bound` |
@@ -20,7 +21,7 @@
 
 use std::collections::BTreeMap;
 
-use foxhunt_core::{Exposure, FactoredAction, Head, OrderType, Urgency};
+use foxhunt_core::{Exposure, FactoredAction, Head, OrderType, ReturnModel, Urgency};
 use foxhunt_market::FEATURES;
 use foxhunt_market::normaliser::NORMALISED_BOUND;
 use serde_json::{Value, json};
@@ -39,10 +40,11 @@ pub fn of(policy: &Policy) -> BTreeMap<String, String> {
     let inputs: Vec<&str> = FEATURES.iter().map(|f| f.name).chain(PORTFOLIO_INPUTS).collect();
     let look_back: Vec<usize> = FEATURES.iter().map(|f| f.look_back).collect();
     let entries = [
-        ("format", json!(1)),
+        ("format", json!(if shape.returns.is_mean() { 1 } else { 2 })),
         ("version", json!(env!("CARGO_PKG_VERSION"))),
         ("head", json!(head)),
         ("dueling", json!(shape.dueling)),
+        ("distribution", distribution(&shape.returns)),
         ("inputs", json!(inputs)),
         ("look_back", json!(look_back)),
         (
@@ -64,6 +66,17 @@ pub fn of(policy: &Policy) -> BTreeMap<String, String> {
         value => value.to_string(),
     };
     entries.into_iter().map(|(key, value)| (format!("foxhunt.{key}"), text(value))).collect()
+}
+
+/// What the arrays of the head say; an ONNX file gives its expectations.
+fn distribution(returns: &ReturnModel) -> Value {
+    match *returns {
+        ReturnModel::Mean => Value::Null,
+        ReturnModel::Categorical { atoms, v_min, v_max } => {
+            json!({ "kind": "categorical", "atoms": atoms, "v_min": v_min, "v_max": v_max })
+        }
+        ReturnModel::Quantiles { n } => json!({ "kind": "quantiles", "atoms": n }),
+    }
 }
 
 /// What each Q-value stands for, branch by branch.

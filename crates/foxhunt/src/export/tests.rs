@@ -15,7 +15,12 @@ use crate::policy::{named, network_layout};
 const HEADS: [Head; 3] = [Head::Exposure, Head::Factored, Head::Branching];
 
 fn policy(head: Head, dueling: bool, hidden: &[usize]) -> Policy {
+    policy_of(head, dueling, hidden, (0, 0))
+}
+
+fn policy_of(head: Head, dueling: bool, hidden: &[usize], (c51_atoms, quantiles): (usize, usize)) -> Policy {
     let mut settings = Settings::default();
+    (settings.network.c51_atoms, settings.network.quantiles) = (c51_atoms, quantiles);
     (settings.network.head, settings.network.dueling) = (head, dueling);
     settings.network.hidden = hidden.to_vec();
     let names = FEATURES.iter().map(|f| f.name.to_string()).collect();
@@ -29,14 +34,15 @@ fn policy(head: Head, dueling: bool, hidden: &[usize]) -> Policy {
 #[test]
 fn every_head_is_exported_without_a_difference() {
     let folder = tempfile::tempdir().unwrap();
-    for head in HEADS {
-        for dueling in [false, true] {
-            let policy = policy(head, dueling, &[24, 17]);
+    let options = HEADS.into_iter().flat_map(|head| [(head, false), (head, true)]);
+    for (head, dueling) in options {
+        for distribution in [(0, 0), (51, 0), (0, 32)] {
+            let policy = policy_of(head, dueling, &[24, 17], distribution);
             for format in [Format::Onnx, Format::Safetensors] {
                 let path = folder.path().join("policy").with_extension(format.extension());
                 export(&policy, format, &path).unwrap();
                 let parity = check(&policy, format, &path).unwrap();
-                let context = format!("{head:?} {dueling} {format:?}: {parity:?}");
+                let context = format!("{head:?} {dueling} {distribution:?} {format:?}: {parity:?}");
                 assert!(parity.holds() && parity.states == 10_000 && parity.ties < 3, "{context}");
                 let exact = format == Format::Safetensors;
                 assert_eq!(parity.max_error == 0.0, exact, "{context}");
@@ -55,7 +61,10 @@ fn every_head_is_exported_without_a_difference() {
 fn a_difference_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let good = policy(Head::Branching, true, &[9]);
-    for name in ["layer0.weight", "layer0.bias", "value.weight", "advantage.bias"] {
+    let c51 = policy_of(Head::Branching, true, &[9], (5, 0));
+    let plain = ["layer0.weight", "layer0.bias", "value.weight", "advantage.bias"].map(|name| (&good, name));
+    let logits = ["value_logits.bias", "advantage_logits.weight"].map(|name| (&c51, name));
+    for (good, name) in plain.into_iter().chain(logits) {
         let mut arrays = good.arrays();
         let ArrayData::F32(values) = &mut arrays.arrays.get_mut(name).unwrap().data else { panic!() };
         values.last_mut().map(|v| *v += 0.01).unwrap();
@@ -63,7 +72,7 @@ fn a_difference_is_found() {
         for format in [Format::Onnx, Format::Safetensors] {
             let path = folder.path().join(name).with_extension(format.extension());
             export(&other, format, &path).unwrap();
-            let parity = check(&good, format, &path).unwrap();
+            let parity = check(good, format, &path).unwrap();
             assert!(!parity.holds() && parity.max_error > 1e-4, "{name}: {parity:?}");
         }
     }
@@ -104,8 +113,9 @@ fn the_policy_itself_is_never_replaced() {
 #[test]
 fn metadata_is_complete() {
     let folder = tempfile::tempdir().unwrap();
-    for head in HEADS {
-        let policy = policy(head, true, &[4]);
+    let distributions = [(0, 0), (7, 0), (0, 6)];
+    for (head, distribution) in HEADS.into_iter().zip(distributions) {
+        let policy = policy_of(head, true, &[4], distribution);
         let want = metadata::of(&policy);
         let path = folder.path().join("policy.safetensors");
         export(&policy, Format::Safetensors, &path).unwrap();
@@ -119,6 +129,15 @@ fn metadata_is_complete() {
         }
 
         let json = |key: &str| serde_json::from_str::<Value>(&want[key]).unwrap();
+        let told = match distribution {
+            (0, 0) => (1.into(), Value::Null),
+            (0, n) => (2.into(), serde_json::json!({ "kind": "quantiles", "atoms": n })),
+            (n, _) => (
+                2.into(),
+                serde_json::json!({ "kind": "categorical", "atoms": n, "v_min": -10.0, "v_max": 10.0 }),
+            ),
+        };
+        assert_eq!((json("foxhunt.format"), json("foxhunt.distribution")), told);
         assert_eq!(json("foxhunt.inputs").as_array().unwrap().len(), 51);
         assert_eq!(json("foxhunt.look_back").as_array().unwrap().len(), 48);
         assert_eq!(json("foxhunt.normaliser")["std"].as_array().unwrap().len(), 48);
