@@ -6,7 +6,8 @@
 //! is Student's, one-sided, at one per cent: the mean net log return on unseen bars must not be above zero.
 //!
 //! `cargo run --release -p foxhunt-tests --example prove_learning [-- --device cuda]`; exits with 1 when either part
-//! fails. With `cuda` all runs share one device.
+//! fails. With `cuda` all runs share one device. With `--ablation` part one alone is run, once an algorithm of
+//! [`ALGORITHMS`], and the table of docs/algorithms.md comes out.
 #![allow(clippy::print_stdout)]
 
 use std::process::ExitCode;
@@ -31,17 +32,33 @@ const SECONDS: f64 = 120.0;
 /// 99 % quantile of Student's t with 19 degrees of freedom.
 const T_19_99: f64 = 2.539_483_19;
 
+/// What part one is learned with instead of the defaults.
+type Change = fn(&mut Settings);
+
+/// The rows of the ablation.
+const ALGORITHMS: [(&str, Change); 3] = [
+    ("DQN (double, dueling)", |_| ()),
+    ("C51, 51 atoms in [-5, 5]", |s| (s.network.c51_atoms, s.network.c51_range) = (51, [-5.0, 5.0])),
+    ("QR-DQN, 32 quantiles", |s| s.network.quantiles = 32),
+];
+
 /// Which engine the runs use.
 static DEVICE: OnceLock<Device> = OnceLock::new();
 
 fn main() -> anyhow::Result<ExitCode> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let ablate = args.last().is_some_and(|last| last == "--ablation");
+    args.truncate(args.len() - usize::from(ablate));
     let device = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] | ["--device", "cpu"] => Device::Cpu,
         ["--device", "cuda"] => Device::Cuda,
-        _ => anyhow::bail!("usage: prove_learning [--device cpu|cuda]"),
+        _ => anyhow::bail!("usage: prove_learning [--device cpu|cuda] [--ablation]"),
     };
     DEVICE.get_or_init(|| device);
+    if ablate {
+        ablation()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let learned = mean_reverting()?;
     let honest = random_walks()?;
     Ok(if learned && honest { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -86,20 +103,45 @@ struct Reverting {
     seconds: f64,
 }
 
-fn mean_reverting() -> anyhow::Result<bool> {
-    let rows = in_parallel(REVERTING_SEEDS, |seed| {
+impl Reverting {
+    fn share(&self) -> f64 {
+        self.agent / self.optimal
+    }
+
+    fn learned(seed: u64, change: Change) -> anyhow::Result<Self> {
         let market = MeanReverting { n_bars: 60_000, seed, phi: 0.9, volatility: 0.005, mean_price: 100.0 };
-        let settings = settings(seed, 36);
+        let mut settings = settings(seed, 36);
+        change(&mut settings);
         let (outcome, seconds) = train(settings.clone(), market.bars()?)?;
         let agent = test_backtest(&outcome)?;
         let optimal = optimal(&market, &settings, agent)?;
-        Ok(Reverting { seed, agent: agent.net_log_return(), optimal, seconds })
-    })?;
+        Ok(Self { seed, agent: agent.net_log_return(), optimal, seconds })
+    }
+}
+
+/// A line an algorithm: the share of the optimal return that each seed reaches on the test window.
+fn ablation() -> anyhow::Result<()> {
+    let seeds: String = (1..=REVERTING_SEEDS).map(|seed| format!(" seed {seed} |")).collect();
+    println!(
+        "| algorithm |{seeds} mean | seconds a seed |\n|---|{}",
+        "---|".repeat(REVERTING_SEEDS as usize + 2)
+    );
+    for (name, change) in ALGORITHMS {
+        let rows = in_parallel(REVERTING_SEEDS, |seed| Reverting::learned(seed, change))?;
+        let shares: String = rows.iter().map(|row| format!(" {:.3} |", row.share())).collect();
+        let mean = |of: fn(&Reverting) -> f64| rows.iter().map(of).sum::<f64>() / rows.len() as f64;
+        println!("| {name} |{shares} {:.3} | {:.1} |", mean(Reverting::share), mean(|row| row.seconds));
+    }
+    Ok(())
+}
+
+fn mean_reverting() -> anyhow::Result<bool> {
+    let rows = in_parallel(REVERTING_SEEDS, |seed| Reverting::learned(seed, |_| ()))?;
     println!("mean-reverting market, net log return on the test window");
     println!("{:>4} {:>10} {:>10} {:>8} {:>9}", "seed", "agent", "optimal", "share", "seconds");
     let mut all = true;
     for row in &rows {
-        let share = row.agent / row.optimal;
+        let share = row.share();
         let passed = row.optimal > 0.0 && share >= SHARE_OF_OPTIMUM && row.seconds <= SECONDS;
         let mark = if passed { "" } else { "  FAILED" };
         println!(

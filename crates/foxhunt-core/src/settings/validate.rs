@@ -105,8 +105,8 @@ impl Settings {
         )?;
         let later = "this algorithm is not built yet";
         available("network.noisy", n.noisy, !n.noisy, later)?;
-        available("learner.munchausen", self.learner.munchausen, !self.learner.munchausen, later)?;
         self.validate_returns()?;
+        available("learner.munchausen", self.learner.munchausen, !self.learner.munchausen, later)?;
 
         let l = &self.learner;
         within("learner.batch", l.batch, "from 1 to 65536", 1, 65_536)?;
@@ -199,6 +199,12 @@ impl Settings {
             n.quantiles,
             n.quantiles == 0 || n.c51_atoms == 0,
             "the network already has network.c51_atoms, and one distribution is enough",
+        )?;
+        available(
+            "learner.munchausen",
+            self.learner.munchausen,
+            !self.learner.munchausen || n.returns().is_mean(),
+            "its targets are Q-values, those of network.c51_atoms and network.quantiles are distributions",
         )?;
         available(
             "network.c51_range",
@@ -439,6 +445,10 @@ mod tests {
             (
                 "[network]\nc51_range = [0.0, 1.0]",
                 ["network.c51_range = [0.0, 1.0]", "network.c51_atoms = 0"],
+            ),
+            (
+                "[network]\nquantiles = 8\n[learner]\nmunchausen = true",
+                ["learner.munchausen = true", "network.quantiles"],
             ),
             (
                 "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0",

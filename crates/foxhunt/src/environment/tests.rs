@@ -85,15 +85,17 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Best of ten evaluations over ten thousand updates, and what came before them.
+/// Trains until twenty poles stand 195 steps on average, what solved the first version of the problem, or ten thousand
+/// updates are over; gives what an agent reached before and at the end.
 fn balance(settings: &Settings) -> (f64, f64) {
     let mut agent = agent(settings);
     let start = agent.network().parameters().to_vec();
     let before = mean(&agent.evaluate(&mut CartPole::default(), 20).unwrap());
-    let (mut updates, mut episodes) = (0, 0);
+    let (mut updates, mut episodes, mut epoch) = (0, 0, 0);
     let mut best: f64 = 0.0;
-    for epoch in 1..=80 {
+    while best < 195.0 && epoch < 80 {
         let report = agent.epoch().unwrap();
+        epoch += 1;
         updates += report.updates;
         episodes += report.returns.len();
         assert_eq!((report.skipped_updates, report.refused_transitions), (0, 0));
@@ -101,26 +103,26 @@ fn balance(settings: &Settings) -> (f64, f64) {
             best = best.max(mean(&agent.evaluate(&mut CartPole::default(), 20).unwrap()));
         }
     }
-    assert_eq!(updates, 80 * 128);
+    assert_eq!(updates, epoch * 128);
     assert!(episodes > 50 && agent.network().parameters() != start);
     (before, best)
 }
 
-/// Ten thousand updates take a pole that falls after some ten steps to what solved the first version of the problem, 195.
+/// Ten thousand updates are enough for a pole that falls after some ten steps.
 #[test]
 fn a_pole_is_balanced() {
     let (before, best) = balance(&settings());
     assert!(before < 100.0 && best >= 195.0, "{before} before, {best} at best");
 }
 
-/// So do they when the network learns the distribution of the return, whose mean it acts by.
+/// So they are when the network learns the distribution of the return, whose mean it acts by.
 #[test]
 fn a_pole_is_balanced_by_distributions() {
     for (c51_atoms, quantiles) in [(51, 0), (0, 20)] {
         let mut settings = settings();
-        // A reward a step, discounted by 0.99.
         (settings.network.c51_atoms, settings.network.quantiles) = (c51_atoms, quantiles);
         if c51_atoms > 0 {
+            // A reward a step, discounted by 0.99.
             settings.network.c51_range = [0.0, 100.0];
         }
         let (before, best) = balance(&settings);

@@ -1,10 +1,11 @@
 //! The learner: a Q-network, its target, and one update at a time.
 //!
-//! [`Learner::update`] is that of [`foxhunt_ops::learner`]: double DQN with importance weights: targets and loss of [`foxhunt_ops::td_loss`], gradients
-//! of [`foxhunt_ops::mlp`], clipping, Adam and target update of [`foxhunt_ops::adam`]. Between the gradient and Adam
-//! stands **the gate**: when the loss or the global gradient norm is not finite (or an input was not), nothing is
-//! applied: weights, moments, Adam's step count and target keep every bit, the caller is told not to write
-//! priorities, and a [`Fault`](foxhunt_core::record::Fault) says what was found.
+//! [`Learner::update`] is that of [`foxhunt_ops::learner`]: double DQN with importance weights: targets and loss of
+//! [`foxhunt_ops::td_loss`], or of [`foxhunt_ops::distribution`] for C51 and QR-DQN, gradients of [`foxhunt_ops::mlp`],
+//! clipping, Adam and target update of [`foxhunt_ops::adam`]. Between the gradient and Adam stands **the gate**: when the
+//! loss or the global gradient norm is not finite (or an input was not), nothing is applied: weights, moments, Adam's
+//! step count and target keep every bit, the caller is told not to write priorities, and a
+//! [`Fault`](foxhunt_core::record::Fault) says what was found.
 //!
 //! The backward pass is written by hand, because it must keep up with PyTorch on the same cores (docs/performance.md
 //! has the numbers); [`mod@reference`] is the same network on candle with its autograd, the oracle of the tests and an
