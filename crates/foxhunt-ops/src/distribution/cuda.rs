@@ -8,11 +8,9 @@ use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launc
 use super::categorical::Support;
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::mlp::MlpLayout;
-use crate::mlp::cuda::{branches, stride};
+use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
 use crate::power::POWER_CUH;
-use crate::ring::cuda::DeviceBatch;
-use crate::td_loss::TdLossParams;
-use crate::td_loss::cuda::{HUBER_CUH, RowResults};
+use crate::td_loss::cuda::{Loss, LossArgs, TD_LOSS_CUH};
 
 const DISTRIBUTION_CU: &str = include_str!("distribution.cu");
 const THREADS: u32 = 128;
@@ -47,36 +45,25 @@ shared_struct! {
     /// Rows, head outputs and results, a block a row.
     pub(crate) struct DistributionLossArgs {
         shape: HeadShape,
-        heads: [DevicePtr<f32>; 3],
-        actions: DevicePtr<u32>,
-        rewards: DevicePtr<f32>,
-        terminated: DevicePtr<f32>,
-        discounts: DevicePtr<f32>,
-        weights: DevicePtr<f32>,
-        indices: DevicePtr<u32>,
-        generations: DevicePtr<u64>,
-        dhead: DevicePtr<f32>,
-        losses: DevicePtr<f32>,
-        td: DevicePtr<f32>,
-        indices_out: DevicePtr<u32>,
-        generations_out: DevicePtr<u64>,
-        n_actions: u32,
-        double_dqn: u32,
-        huber_delta: f32,
-        scale: f32,
+        loss: LossArgs,
     }
 }
 
 /// The program of both kernels.
 #[must_use]
 pub fn program() -> Program {
-    let structs =
-        [HeadShape::cuda_source(), ExpectationArgs::cuda_source(), DistributionLossArgs::cuda_source()]
-            .concat();
+    let structs = [
+        HeadShape::cuda_source(),
+        ExpectationArgs::cuda_source(),
+        LossArgs::cuda_source(),
+        DistributionLossArgs::cuda_source(),
+    ]
+    .concat();
     Program::new("distribution.cu", DISTRIBUTION_CU)
         .header("common.cuh", COMMON_CUH)
-        .header("huber.cuh", HUBER_CUH)
         .header("power.cuh", POWER_CUH)
+        .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
+        .header("td_loss.cuh", TD_LOSS_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
 }
 
@@ -148,60 +135,14 @@ impl DistributionKernels {
         unsafe { launch.launch(stream) }
     }
 
-    /// Queues the loss of one sub-batch, whose rows begin at `first` among those of the update.
-    #[allow(clippy::too_many_arguments)] // The parts of a learner, each with its own owner.
-    pub(crate) fn loss(
-        &self,
-        stream: &Stream,
-        layout: &MlpLayout,
-        params: &TdLossParams,
-        heads: [&DeviceBuffer<f32>; 3],
-        batch: &DeviceBatch,
-        dhead: &DeviceBuffer<f32>,
-        results: &RowResults,
-        first: usize,
-        programmatic: bool,
-    ) -> Result<(), CudaError> {
-        let (rows, shape) = (batch.len(), head_shape(layout));
-        for head in heads.iter().chain([&dhead]) {
-            head.holds(rows * shape.head_stride as usize)?;
-        }
-        results.losses.holds(rows)?;
-        results.td.holds(first + rows)?;
-        let args = DistributionLossArgs {
-            shape,
-            heads: heads.map(DeviceBuffer::ptr),
-            actions: batch.actions.ptr(),
-            rewards: batch.rewards.ptr(),
-            terminated: batch.terminated.ptr(),
-            discounts: batch.discounts.ptr(),
-            weights: batch.weights.ptr(),
-            indices: batch.indices.ptr(),
-            generations: batch.generations.ptr(),
-            dhead: dhead.ptr(),
-            losses: results.losses.ptr(),
-            td: results.td.ptr().offset(first),
-            indices_out: results.indices.ptr().offset(first),
-            generations_out: results.generations.ptr().offset(first),
-            n_actions: params.head.n_actions() as u32,
-            double_dqn: u32::from(params.double),
-            huber_delta: params.huber_delta,
-            scale: params.scale(),
-        };
-        let mut launch = Launch::new(&self.loss, rows as u32, THREADS)
-            .programmatic(programmatic)
-            .value(args)
-            .keep(dhead)
-            .keep(&results.losses)
-            .keep(&results.td)
-            .keep(&results.indices)
-            .keep(&results.generations);
-        for head in heads {
-            launch = launch.keep(head);
-        }
-        // SAFETY: distribution_loss(DistributionLossArgs). A block a row, which batch, heads and results hold (the results
-        // are one length, made together); actions are tested against the head, which has at most 46 outputs, four
-        // branches and 256 atoms (`GpuLearnerConfig::check`), as shared memory does. All is kept.
-        unsafe { batch.keep(launch).launch(stream) }
+    /// Queues the loss of one sub-batch.
+    pub(crate) fn loss(&self, stream: &Stream, loss: &Loss<'_>, programmatic: bool) -> Result<(), CudaError> {
+        let args = DistributionLossArgs { shape: head_shape(loss.layout), loss: loss.args()? };
+        let rows = args.loss.rows;
+        let launch = Launch::new(&self.loss, rows, THREADS).programmatic(programmatic).value(args);
+        // SAFETY: distribution_loss(DistributionLossArgs). A block a row, which batch, heads and results hold (checked by
+        // `args`; the results are one length, made together); actions are tested against the head, which has at most 46
+        // outputs, four branches and 256 atoms (`GpuLearnerConfig::check`), as shared memory does. All is kept.
+        unsafe { loss.keep(launch).launch(stream) }
     }
 }

@@ -10,9 +10,9 @@
 // neighbour is gathered in the order of where it comes from. A row without an index or with an action outside the head
 // has a NaN TD error. Moved: rows * (4 head_stride + 12) words, advantages twice.
 #include "common.cuh"
-#include "huber.cuh"
 #include "power.cuh"
 #include "shared_structs.cuh"
+#include "td_loss.cuh"
 
 constexpr u32 THREADS = 128, WARPS = THREADS / 32, BRANCHES = 4, ATOMS = 256;
 
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) expectations(ExpectationAr
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) distribution_loss(DistributionLossArgs a) {
+extern "C" __global__ void __launch_bounds__(THREADS) distribution_loss(DistributionLossArgs args) {
   __shared__ float means[3][BRANCHES * ATOMS];
   __shared__ float gradient[BRANCHES * ATOMS], losses[BRANCHES * ATOMS];
   __shared__ double p[ATOMS], above[ATOMS], m[ATOMS];
@@ -143,7 +143,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) distribution_loss(Distribu
   __shared__ Scale scales[BRANCHES];
   __shared__ u32 best[BRANCHES];
   __shared__ float loss_of[BRANCHES], td_of[BRANCHES];
-  const HeadShape& s = a.shape;
+  const HeadShape& s = args.shape;
+  const LossArgs& a = args.loss;
   const double nan = __longlong_as_double(0x7ff8000000000000ll);
   u32 t = threadIdx.x, warp = t / 32, lane = t % 32, row = blockIdx.x;
   const float* outputs[3];
