@@ -267,10 +267,20 @@ pub struct LearnerSettings {
     pub gamma: f64,
     /// Rewards summed before bootstrapping, 1 to 256. Default 3.
     pub n_step: usize,
-    /// Double DQN targets (arXiv 1509.06461). Default true.
+    /// Double DQN targets (arXiv 1509.06461): the online network chooses the next action. Default true; refused beside
+    /// `learner.munchausen`, whose next actions are those of the target network's policy.
     pub double: bool,
-    /// Munchausen rewards (arXiv 2007.14430). Default false; true is refused until it exists.
+    /// Munchausen targets (arXiv 2007.14430): the target network's softmax policy in place of the best action, and its
+    /// log-policy of the action taken, the first of an n-step window, added to the reward. Default false; true asks for
+    /// `learner.double = false`.
     pub munchausen: bool,
+    /// Share of the log-policy that Munchausen adds, in [0, 1]. Default 0.9.
+    pub munchausen_alpha: f64,
+    /// Temperature of Munchausen's policy, in units of Q-values and so of rewards, from 1e-6 to 1e6. Default 0.03.
+    pub munchausen_tau: f64,
+    /// Least that `tau` times the log-policy may be before `alpha`, `l_0` of the paper, in units of Q-values, in
+    /// [-1e6, 0]. Default -1.
+    pub munchausen_floor: f64,
     /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
     #[serde(deserialize_with = "partial::learning_rate")]
     pub learning_rate: LinearSchedule,
@@ -301,6 +311,9 @@ impl Default for LearnerSettings {
             n_step: 3,
             double: true,
             munchausen: false,
+            munchausen_alpha: 0.9,
+            munchausen_tau: 0.03,
+            munchausen_floor: -1.0,
             learning_rate: LinearSchedule { start: 5e-4, end: 1e-4, steps: 10_000 },
             huber_delta: 1.0,
             clip_norm: 10.0,

@@ -106,13 +106,22 @@ impl Settings {
         let later = "this algorithm is not built yet";
         available("network.noisy", n.noisy, !n.noisy, later)?;
         self.validate_returns()?;
-        available("learner.munchausen", self.learner.munchausen, !self.learner.munchausen, later)?;
 
         let l = &self.learner;
         within("learner.batch", l.batch, "from 1 to 65536", 1, 65_536)?;
         within("learner.accumulation", l.accumulation, "from 1 to 1024", 1, 1024)?;
         share("learner.gamma", l.gamma)?;
         within("learner.n_step", l.n_step, "from 1 to 256", 1, 256)?;
+        available(
+            "learner.double",
+            l.double,
+            !(l.double && l.munchausen),
+            "with learner.munchausen = true the target network's policy stands for the next action, so learner.double must be false",
+        )?;
+        share("learner.munchausen_alpha", l.munchausen_alpha)?;
+        let (tau, floor) = (l.munchausen_tau, l.munchausen_floor);
+        rule("learner.munchausen_tau", tau, "from 1e-6 to 1e6", (1e-6..=1e6).contains(&tau))?;
+        rule("learner.munchausen_floor", floor, "in [-1e6, 0]", (-1e6..=0.0).contains(&floor))?;
         for (key, value) in [
             ("learner.learning_rate.start", l.learning_rate.start),
             ("learner.learning_rate.end", l.learning_rate.end),
@@ -390,7 +399,10 @@ mod tests {
             ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [nan, 1.0]"),
             ("network.c51_range", "[network]\nc51_atoms = 51\nc51_range = [1e5, 100001.0]"),
             ("learner.huber_delta", "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0"),
-            ("learner.munchausen", "[learner]\nmunchausen = true"),
+            ("learner.double", "[learner]\nmunchausen = true"),
+            ("learner.munchausen_alpha", "[learner]\nmunchausen_alpha = 1.1"),
+            ("learner.munchausen_tau", "[learner]\nmunchausen_tau = 0.0"),
+            ("learner.munchausen_floor", "[learner]\nmunchausen_floor = 0.5"),
             ("learner.gamma", "[learner]\ngamma = 1.1"),
             (
                 "learner.learning_rate.start",
@@ -453,6 +465,10 @@ mod tests {
             (
                 "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0",
                 ["learner.huber_delta = 2", "network.c51_atoms"],
+            ),
+            (
+                "[network]\nc51_atoms = 51\n[learner]\nmunchausen = true\ndouble = false",
+                ["learner.munchausen = true", "network.c51_atoms"],
             ),
         ] {
             let told = Settings::from_toml(text).unwrap().validate().unwrap_err().to_string();

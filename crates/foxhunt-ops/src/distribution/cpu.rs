@@ -106,7 +106,8 @@ impl Target {
 /// not divided by the rows. `td`: f32 `[B]`.
 ///
 /// # Panics
-/// When a slice does not fit `td.len()` rows, or an action is outside the head.
+/// When a slice does not fit `td.len()` rows, or an action is outside the head; for Munchausen targets, which are made of
+/// Q-values.
 pub fn distribution_loss(
     returns: &ReturnModel,
     params: &TdLossParams,
@@ -118,6 +119,7 @@ pub fn distribution_loss(
     let branches = params.head.branches();
     let (atoms, n_outputs) = (returns.atoms(), params.head.n_outputs());
     let (rows, width) = (td.len(), n_outputs * atoms);
+    assert!(!params.rule.asks_target(), "Munchausen targets are made of Q-values");
     assert_eq!(losses.len(), rows, "one loss a row");
     assert!(
         input.q.len() == rows * width && dvalues.len() == rows * width,
@@ -125,7 +127,7 @@ pub fn distribution_loss(
     );
     assert!(input.q_next_target.len() == rows * width, "the target's values must be [rows, {width}]");
     assert!(
-        !params.double || input.q_next_online.len() == rows * width,
+        !params.rule.asks_online() || input.q_next_online.len() == rows * width,
         "the next values must be [rows, {width}]"
     );
     let (n_branches, scale) = (branches.len() as f32, params.scale());
@@ -139,7 +141,7 @@ pub fn distribution_loss(
             target.set_certain(input.rewards[i]);
         } else {
             let next = &input.q_next_target[row.clone()];
-            let chooser = if params.double { &input.q_next_online[row.clone()] } else { next };
+            let chooser = if params.rule.asks_online() { &input.q_next_online[row.clone()] } else { next };
             expectations(returns, chooser, &mut q);
             best.clear();
             let mut start = 0;

@@ -10,7 +10,7 @@ use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
 use crate::power::POWER_CUH;
-use crate::td_loss::cuda::{Loss, LossArgs, TD_LOSS_CUH};
+use crate::td_loss::cuda::{Loss, LossArgs, MUNCHAUSEN_CUH, TD_LOSS_CUH};
 
 const DISTRIBUTION_CU: &str = include_str!("distribution.cu");
 const THREADS: u32 = 128;
@@ -64,6 +64,7 @@ pub fn program() -> Program {
         .header("power.cuh", POWER_CUH)
         .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
         .header("td_loss.cuh", TD_LOSS_CUH)
+        .header("munchausen.cuh", MUNCHAUSEN_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
 }
 

@@ -3,7 +3,7 @@
 use foxhunt_core::{ActionSpace, Head, Philox, Purpose, ReturnModel};
 
 use super::*;
-use crate::td_loss::{TdLossInput, TdLossParams, TdLossSums};
+use crate::td_loss::{TargetRule, TdLossInput, TdLossParams, TdLossSums};
 
 const C51: ReturnModel = ReturnModel::Categorical { atoms: 11, v_min: -2.0, v_max: 3.0 };
 const QR: ReturnModel = ReturnModel::Quantiles { n: 9 };
@@ -46,6 +46,7 @@ impl Rows {
             q: &self.q,
             q_next_online: &self.online,
             q_next_target: &self.target,
+            q_target: &[],
             actions: &self.actions,
             rewards: &self.rewards,
             terminated: &self.terminated,
@@ -60,7 +61,7 @@ impl Rows {
 }
 
 fn params(head: Head, rows_total: usize) -> TdLossParams {
-    TdLossParams { head: head.into(), double: true, huber_delta: 0.7, rows_total }
+    TdLossParams { head: head.into(), rule: TargetRule::Double, huber_delta: 0.7, rows_total }
 }
 
 fn softmax(x: &[f64]) -> Vec<f64> {
@@ -98,7 +99,7 @@ fn reference(rows: &Rows, returns: &ReturnModel, params: &TdLossParams, q: &[f64
     for i in 0..rows.actions.len() {
         let of = |x: &[f32]| wide(&x[i * width..(i + 1) * width]);
         let target = of(&rows.target);
-        let chooser = if params.double { of(&rows.online) } else { target.clone() };
+        let chooser = if params.rule.asks_online() { of(&rows.online) } else { target.clone() };
         let mut best = Vec::new();
         let mut start = 0;
         for &len in branches {
@@ -165,7 +166,8 @@ fn losses_and_gradients_equal_the_formulas() {
             for double in [false, true] {
                 let n = 6;
                 let rows = Rows::new(n, head, &returns, 5);
-                let params = TdLossParams { double, ..params(head, n) };
+                let rule = if double { TargetRule::Double } else { TargetRule::Largest };
+                let params = TdLossParams { rule, ..params(head, n) };
                 let (dvalues, losses, td) = rows.run(&returns, &params);
                 let context = format!("{returns:?} {head:?} double {double}");
                 let q = wide(&rows.q);
@@ -262,7 +264,7 @@ fn nothing_is_left_when_the_target_is_met() {
     for returns in [C51, QR] {
         let mut rows = Rows::new(3, Head::Exposure, &returns, 2);
         (rows.rewards, rows.discounts, rows.terminated) = (vec![0.0; 3], vec![1.0; 3], vec![0.0; 3]);
-        let params = TdLossParams { double: false, ..params(Head::Exposure, 3) };
+        let params = TdLossParams { rule: TargetRule::Largest, ..params(Head::Exposure, 3) };
         let atoms = returns.atoms();
         let mut q = [0.0; 5];
         for i in 0..3 {

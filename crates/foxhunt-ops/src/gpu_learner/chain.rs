@@ -7,8 +7,8 @@ use super::{GpuLearner, GpuLearnerError};
 use crate::head_pass::cuda::Units;
 use crate::mlp::cuda::{Ahead, Backward, Forward, Job, stride};
 use crate::ring::cuda::DeviceBatch;
-use crate::td_loss::TdLossParams;
 use crate::td_loss::cuda::Loss;
+use crate::td_loss::{TargetRule, TdLossParams};
 
 impl GpuLearner {
     /// The beginning of an update of one sub-batch, for timing: behind a sample, up to phase 1 forward through hidden layers, 2 heads
@@ -34,7 +34,7 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// All three forward passes through the hidden layers.
+    /// All two or three forward passes through the hidden layers.
     pub(super) fn forward(
         &self,
         stream: &Stream,
@@ -49,7 +49,7 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// All three forward passes through one layer.
+    /// All two or three forward passes through one layer.
     fn forward_layer(
         &self,
         stream: &Stream,
@@ -62,9 +62,15 @@ impl GpuLearner {
         let own_x = if l == 0 { &batch.states } else { &acts.kept[l - 1] };
         let own_out = if is_head { &acts.head } else { &acts.kept[l] };
         let mut jobs = vec![Job { x: own_x, parameters: &p.online, out: own_out }];
-        let nexts = acts.online_next.iter().map(|pass| (pass, &p.online));
-        for (pass, parameters) in nexts.chain([(&acts.target_next, &p.target)]) {
-            let x = if l == 0 { &batch.next_states } else { pass.units(l) };
+        // What targets ask beside target(s'): online(s') or target(s).
+        let rule = TargetRule::of(&self.config.learner);
+        let beside =
+            if rule.asks_target() { (&batch.states, &p.target) } else { (&batch.next_states, &p.online) };
+        let others = acts.beside.iter().map(|pass| (pass, beside));
+        for (pass, (states, parameters)) in
+            others.chain([(&acts.target_next, (&batch.next_states, &p.target))])
+        {
+            let x = if l == 0 { states } else { pass.units(l) };
             let out = if is_head { &pass.head } else { pass.units(l + 1) };
             jobs.push(Job { x, parameters, out });
         }
@@ -91,16 +97,16 @@ impl GpuLearner {
         sub: usize,
     ) -> Result<(), CudaError> {
         let (acts, p, l) = (&self.acts, &self.parameters, self.layout.layers().len() - 1);
-        let online_next = acts.online_next.as_ref().unwrap_or(&acts.target_next);
+        let beside = acts.beside.as_ref().unwrap_or(&acts.target_next);
         let loss = Loss {
             layout: &self.layout,
             params: TdLossParams {
                 head: self.config.shape.head,
-                double: self.config.learner.double,
+                rule: TargetRule::of(&self.config.learner),
                 huber_delta: self.config.learner.huber_delta as f32,
                 rows_total: self.config.rows_total(),
             },
-            heads: [&acts.head, &online_next.head, &acts.target_next.head],
+            heads: [&acts.head, &beside.head, &acts.target_next.head],
             batch,
             dhead: &acts.dhead,
             results: &self.results,
@@ -117,7 +123,7 @@ impl GpuLearner {
         let head = self.layout.head();
         let units = Units {
             head,
-            x: [&acts.kept[l - 1], online_next.units(l), acts.target_next.units(l)],
+            x: [&acts.kept[l - 1], beside.units(l), acts.target_next.units(l)],
             x_stride: stride(head.n_in),
             parameters: [&p.online, &p.target],
             before: acts.dunits(l),

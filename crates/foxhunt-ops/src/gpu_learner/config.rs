@@ -61,6 +61,13 @@ impl GpuLearnerConfig {
                 rule: "f32 on a device of compute capability below 8.0",
             });
         }
+        if self.learner.munchausen && !self.shape.returns.is_mean() {
+            return Err(OpError::InvalidArgument {
+                what: "learner.munchausen",
+                value: "true".to_owned(),
+                rule: "false beside a distribution of the return",
+            });
+        }
         let within = |what, value: usize, range: std::ops::RangeInclusive<usize>, rule| {
             if range.contains(&value) {
                 return Ok(());

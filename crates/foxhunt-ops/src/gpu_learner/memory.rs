@@ -11,6 +11,7 @@ use crate::learner::LearnerState;
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::stride;
 use crate::mlp::tiles::segment;
+use crate::td_loss::TargetRule;
 use crate::td_loss::cuda::RowResults;
 
 /// Most bytes for gradients of segments apart; above, a block takes the segments one after the other.
@@ -111,11 +112,17 @@ pub(crate) struct Activations {
     pub(crate) kept: Vec<DeviceBuffer<f32>>,
     /// f32 `[batch, stride(outputs)]`.
     pub(crate) head: DeviceBuffer<f32>,
-    /// Online network on the next states; only for double DQN.
-    pub(crate) online_next: Option<Passing>,
+    /// Online network on the next states for double DQN, or target network on the states for Munchausen.
+    pub(crate) beside: Option<Passing>,
     pub(crate) target_next: Passing,
     pub(crate) dhead: DeviceBuffer<f32>,
     pub(crate) dhidden: [DeviceBuffer<f32>; 2],
+}
+
+/// Whether targets ask for more than the target network on the next states.
+fn asks_beside(config: &GpuLearnerConfig) -> bool {
+    let rule = TargetRule::of(&config.learner);
+    rule.asks_online() || rule.asks_target()
 }
 
 fn widest(layout: &MlpLayout) -> usize {
@@ -154,13 +161,12 @@ impl Activations {
         let head = stride(layout.head().n_out);
         let kept = layout.shape().hidden.iter();
         let delta = || stream.zeros("activation gradients", [rows, widest(layout)]);
-        let double = config.learner.double;
         Ok(Self {
             kept: kept
                 .map(|&units| stream.zeros("activations", [rows, stride(units)]))
                 .collect::<Result<_, _>>()?,
             head: stream.zeros("head outputs", [rows, head])?,
-            online_next: double.then(|| Passing::zeros(stream, layout, rows)).transpose()?,
+            beside: asks_beside(config).then(|| Passing::zeros(stream, layout, rows)).transpose()?,
             target_next: Passing::zeros(stream, layout, rows)?,
             dhead: stream.zeros("head gradient", [rows, head])?,
             dhidden: [delta()?, delta()?],
@@ -171,7 +177,7 @@ impl Activations {
         let rows = config.learner.batch;
         let kept: usize = layout.shape().hidden.iter().map(|&units| stride(units)).sum();
         let own = kept + 2 * stride(layout.head().n_out) + 2 * widest(layout);
-        let passes = 1 + u64::from(config.learner.double);
+        let passes = 1 + u64::from(asks_beside(config));
         4 * rows as u64 * own as u64 + passes * Passing::bytes(layout, rows)
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
-//! | one a hidden layer, all three forward passes | `forward_layer` | `mlp/` |
+//! | one a hidden layer, all two or three forward passes | `forward_layer` | `mlp/` |
 //! | heads, loss, TD errors, head gradient, gradient of the units before | `head_pass` | `head_pass/` |
 //! | one a hidden layer, backwards: units before it and weight gradients together, the head's beside the first | `backward_layer` | `mlp/` |
 //! | squares of the gradient | `sum_squares` | `adam/` |

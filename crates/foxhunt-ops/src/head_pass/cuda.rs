@@ -10,7 +10,9 @@ use foxhunt_cuda::{
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::mlp::cuda::{COPIES_CUH, Q_FROM_HEAD_CUH};
 use crate::mlp::{Layer, MlpLayout};
-use crate::td_loss::cuda::{Loss, LossArgs, TD_LOSS_CUH};
+use crate::power::POWER_CUH;
+use crate::td_loss::TargetRule;
+use crate::td_loss::cuda::{Loss, LossArgs, MUNCHAUSEN_CUH, TD_LOSS_CUH};
 
 const HEAD_PASS_CU: &str = include_str!("head_pass.cu");
 
@@ -80,6 +82,8 @@ impl Form {
             .header("copies.cuh", COPIES_CUH)
             .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
             .header("td_loss.cuh", TD_LOSS_CUH)
+            .header("power.cuh", POWER_CUH)
+            .header("munchausen.cuh", MUNCHAUSEN_CUH)
             .define("ROWS", self.rows as u32)
             .define("JOBS", self.jobs as u32)
             .define("UNITS", of.outputs.div_ceil(LANES) as u32)
@@ -150,14 +154,18 @@ impl HeadPass {
         device: &DeviceInfo,
     ) -> Result<Option<Self>, CudaError> {
         let (head, batch, has_units) = (layout.head(), settings.batch, layout.layers().len() > 1);
-        let Some(form) = Form::of(batch, device.multiprocessors) else { return Ok(None) };
+        let rule = TargetRule::of(settings);
+        let Some(form) = Form::of(batch, device.multiprocessors).filter(|_| !rule.asks_target()) else {
+            return Ok(None);
+        };
         let (asked, whole) = form.shared_bytes(&head);
         let aligned = head.n_in.is_multiple_of(4) && head.weight.is_multiple_of(4);
         let fits = whole <= device.shared_bytes as usize;
         if !(has_units && aligned && fits && head.n_out <= OUTPUTS && device.compute_capability.0 >= 8) {
             return Ok(None);
         }
-        let kernel = loader.load(&form.program(Shape::of(layout, settings.double)))?.kernel("head_pass")?;
+        let kernel =
+            loader.load(&form.program(Shape::of(layout, rule.asks_online())))?.kernel("head_pass")?;
         kernel.prefer_carveout(CARVEOUT)?;
         kernel.allow_shared(asked as u32)?;
         Ok(Some(Self { kernel, form, shared: asked as u32 }))

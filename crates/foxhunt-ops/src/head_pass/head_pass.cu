@@ -25,7 +25,7 @@ extern __shared__ __align__(16) float shared[];
 // where a turn does not wait for the one before.
 
 // What a loss is made from as far as it is the same for all rows, known when this is compiled.
-constexpr LossShape SHAPE = {BRANCHES, DUELING != 0, DOUBLE_DQN != 0};
+constexpr LossShape SHAPE = {BRANCHES, DUELING != 0, DOUBLE_DQN != 0, false};
 
 // Rows of words on their way to shared memory. Both sides begin at 16-byte boundaries.
 #if __CUDA_ARCH__ >= 900

@@ -1,4 +1,4 @@
-//! One block of rows of a batch: forward three times, loss, and the way back to every layer.
+//! One block of rows of a batch: forward two or three times, loss, and the way back to every layer.
 //!
 //! A block touches nothing outside itself, so blocks run in parallel. They are as large as the number of threads
 //! allows, because every block reads all the weights once; no result depends on where a batch is cut.
@@ -6,7 +6,7 @@
 use super::Batch;
 use crate::distribution::distribution_loss;
 use crate::mlp::{Activations, Deltas, GradientPart, MlpLayout, PackedWeights, backward, forward};
-use crate::td_loss::{TdLossInput, TdLossParams, td_loss};
+use crate::td_loss::{TargetRule, TdLossInput, TdLossParams, td_loss};
 
 /// Most rows of a block: its activations and one layer's weights fit the second-level cache of a core.
 const MAX_ROWS: usize = 128;
@@ -21,8 +21,9 @@ pub(super) fn block_rows(batch: usize) -> usize {
 pub(super) struct Block {
     capacity: usize,
     rows: usize,
-    /// Online network on the states, then on the next states: one pass over its weights serves both.
+    /// Online network on the states, then for double DQN on the next states: one pass over its weights serves both.
     acts: Activations,
+    /// Target network on the next states, then for Munchausen on the states.
     target_acts: Activations,
     values: Vec<f32>,
     target_values: Vec<f32>,
@@ -33,15 +34,16 @@ pub(super) struct Block {
 }
 
 impl Block {
-    pub(super) fn new(layout: &MlpLayout, capacity: usize) -> Self {
+    pub(super) fn new(layout: &MlpLayout, capacity: usize, rule: TargetRule) -> Self {
         let width = layout.n_values();
+        let [online, target] = asked(rule).map(|times| times * capacity);
         Self {
             capacity,
             rows: 0,
-            acts: Activations::new(layout, 2 * capacity),
-            target_acts: Activations::new(layout, capacity),
-            values: vec![0.0; 2 * capacity * width],
-            target_values: vec![0.0; capacity * width],
+            acts: Activations::new(layout, online),
+            target_acts: Activations::new(layout, target),
+            values: vec![0.0; online * width],
+            target_values: vec![0.0; target * width],
             dvalues: vec![0.0; capacity * width],
             deltas: Deltas::new(layout, capacity),
             losses: vec![0.0; capacity],
@@ -69,21 +71,27 @@ impl Block {
         self.rows = rows;
         let states = first * state_dim..(first + rows) * state_dim;
         let next_states = &batch.next_states[states.clone()];
+        let states = &batch.states[states];
+        let [online_rows, target_rows] = asked(params.rule).map(|times| times * rows);
 
         self.target_acts.set_states(0, next_states);
-        forward(layout, target.0, target.1, rows, &mut self.target_acts);
-        self.target_acts.values(layout, 0, &mut self.target_values[..rows * width]);
-        self.acts.set_states(0, &batch.states[states]);
-        self.acts.set_states(rows, next_states);
-        let online_rows = if params.double { 2 * rows } else { rows };
+        if target_rows > rows {
+            self.target_acts.set_states(rows, states);
+        }
+        forward(layout, target.0, target.1, target_rows, &mut self.target_acts);
+        self.target_acts.values(layout, 0, &mut self.target_values[..target_rows * width]);
+        self.acts.set_states(0, states);
+        if online_rows > rows {
+            self.acts.set_states(rows, next_states);
+        }
         forward(layout, online.0, online.1, online_rows, &mut self.acts);
         self.acts.values(layout, 0, &mut self.values[..online_rows * width]);
 
         let of = first..first + rows;
-        let next = if params.double { rows * width..2 * rows * width } else { 0..0 };
         let input = TdLossInput {
             q: &self.values[..rows * width],
-            q_next_online: &self.values[next],
+            q_next_online: &self.values[rows * width..online_rows * width],
+            q_target: &self.target_values[rows * width..target_rows * width],
             q_next_target: &self.target_values[..rows * width],
             actions: &batch.actions[of.clone()],
             rewards: &batch.rewards[of.clone()],
@@ -102,6 +110,7 @@ impl Block {
         backward(online.1, &self.acts, rows, &mut self.deltas);
     }
 
+    /// |TD error| of each row.
     pub(super) fn td(&self) -> &[f32] {
         &self.td[..self.rows]
     }
@@ -113,4 +122,9 @@ impl Block {
     pub(super) fn gradient_part(&self) -> GradientPart<'_> {
         GradientPart { acts: &self.acts, deltas: &self.deltas, rows: self.rows }
     }
+}
+
+/// How often the online and the target network look at a row.
+fn asked(rule: TargetRule) -> [usize; 2] {
+    [1 + usize::from(rule.asks_online()), 1 + usize::from(rule.asks_target())]
 }

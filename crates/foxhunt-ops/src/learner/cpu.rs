@@ -11,7 +11,7 @@ use crate::adam::{
 };
 use crate::guard::{CollapseCounter, check, count_non_finite};
 use crate::mlp::{MlpLayout, Network, parameter_gradient};
-use crate::td_loss::{TdLossParams, TdLossSums};
+use crate::td_loss::{TargetRule, TdLossParams, TdLossSums};
 
 /// The optimiser and the rules of an update; the two networks belong to the caller.
 #[derive(Debug)]
@@ -180,7 +180,7 @@ impl CpuUpdate {
         let (_, target, target_weights) = target.parts();
         let params = TdLossParams {
             head: layout.shape().head,
-            double: self.settings.double,
+            rule: TargetRule::of(&self.settings),
             huber_delta: self.settings.huber_delta as f32,
             rows_total,
         };
@@ -190,7 +190,8 @@ impl CpuUpdate {
             let block_rows = block_rows(batch.actions.len());
             let n_blocks = batch.actions.len().div_ceil(block_rows);
             self.blocks.retain(|block| block.capacity() == block_rows);
-            self.blocks.resize_with(n_blocks.max(self.blocks.len()), || Block::new(layout, block_rows));
+            self.blocks
+                .resize_with(n_blocks.max(self.blocks.len()), || Block::new(layout, block_rows, params.rule));
             let blocks = &mut self.blocks[..n_blocks];
             blocks.par_iter_mut().with_max_len(1).enumerate().for_each(|(i, block)| {
                 block.run(

@@ -4,7 +4,7 @@
 //!
 //! 1. Values that are not finite in states and next states, rewards and terminated flags are counted first, before a
 //!    relu or an argmax can lose one (case C12).
-//! 2. Three forward passes ([`crate::mlp`]), targets and loss ([`crate::td_loss`]), the way back, and the gradient
+//! 2. Two or three forward passes ([`crate::mlp`]; what the targets ask decides), targets and loss ([`crate::td_loss`]), the way back, and the gradient
 //!    summed over the rows of every sub-batch. Loss and |TD error| are means over all rows.
 //! 3. **The gate.** With any such value, a non-finite TD error, loss or gradient norm, nothing is applied: online and
 //!    target parameters, moments and Adam's step count keep every bit, and priorities must not be written. Else the

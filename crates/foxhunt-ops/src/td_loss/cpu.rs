@@ -2,7 +2,7 @@
 
 use foxhunt_core::{ActionSpace, Head};
 
-use super::{TdLossInput, TdLossParams, TdLossSums};
+use super::{Munchausen, TargetRule, TdLossInput, TdLossParams, TdLossSums};
 use crate::tree_sum::tree_sum;
 
 /// `x^2 / 2` up to `delta`, then linear: `delta (|x| - delta / 2)`.
@@ -44,28 +44,21 @@ pub fn td_loss(
     assert_eq!(losses.len(), rows, "one loss a row");
     assert!(input.q.len() == rows * width && dq.len() == rows * width, "q and dq must be [rows, {width}]");
     assert!(input.q_next_target.len() == rows * width, "q_next_target must be [rows, {width}]");
-    assert!(
-        !params.double || input.q_next_online.len() == rows * width,
-        "q_next_online must be [rows, {width}]"
-    );
+    for (asked, what, q) in [
+        (params.rule.asks_online(), "q_next_online", input.q_next_online),
+        (params.rule.asks_target(), "q_target", input.q_target),
+    ] {
+        assert!(!asked || q.len() == rows * width, "{what} must be [rows, {width}]");
+    }
     let n_branches = branches.len() as f32;
     let scale = params.scale();
     dq.fill(0.0);
     for i in 0..rows {
         let row = i * width..(i + 1) * width;
-        let q_target = &input.q_next_target[row.clone()];
-        let chooser = if params.double { &input.q_next_online[row.clone()] } else { q_target };
-        let y = if input.terminated[i] != 0.0 {
-            input.rewards[i]
-        } else {
-            let mut next = 0.0;
-            let mut start = 0;
-            for &len in branches {
-                let end = start + len;
-                next += value_of_best(&chooser[start..end], &q_target[start..end]);
-                start = end;
-            }
-            input.rewards[i] + input.discounts[i] * (next / n_branches)
+        let y = match &params.rule {
+            TargetRule::Munchausen(rule) => soft_target(rule, params.head, input, i),
+            TargetRule::Double => target(branches, input, input.q_next_online, i),
+            TargetRule::Largest => target(branches, input, input.q_next_target, i),
         };
 
         let q = &input.q[row.clone()];
@@ -95,6 +88,41 @@ impl TdLossSums {
             non_finite: crate::guard::count_non_finite(td),
         }
     }
+}
+
+/// The target of row `i` whose next actions are the best of `chooser`, f32 `[B, n_outputs]`.
+fn target(branches: &[usize], input: &TdLossInput<'_>, chooser: &[f32], i: usize) -> f32 {
+    if input.terminated[i] != 0.0 {
+        return input.rewards[i];
+    }
+    let mut next = 0.0;
+    let mut start = i * branches.iter().sum::<usize>();
+    for &len in branches {
+        let branch = start..start + len;
+        next += value_of_best(&chooser[branch.clone()], &input.q_next_target[branch]);
+        start += len;
+    }
+    input.rewards[i] + input.discounts[i] * (next / branches.len() as f32)
+}
+
+/// The Munchausen target of row `i`.
+fn soft_target(rule: &Munchausen, head: ActionSpace, input: &TdLossInput<'_>, i: usize) -> f32 {
+    let branches = head.branches();
+    let bootstraps = input.terminated[i] == 0.0;
+    let (mut bonus, mut next) = (0.0, 0.0);
+    let mut start = i * head.n_outputs();
+    for (d, &len) in branches.iter().enumerate() {
+        let branch = start..start + len;
+        bonus += rule.bonus(&input.q_target[branch.clone()], chosen_in_branch(head, input.actions[i], d));
+        if bootstraps {
+            next += rule.soft_value(&input.q_next_target[branch]);
+        }
+        start += len;
+    }
+    let n_branches = branches.len() as f64;
+    let paid = f64::from(input.rewards[i]) + rule.alpha * (bonus / n_branches);
+    let y = if bootstraps { paid + f64::from(input.discounts[i]) * (next / n_branches) } else { paid };
+    y as f32
 }
 
 /// `values` at the argmax of `chooser`; NaN when any of `chooser` is NaN.

@@ -4,15 +4,18 @@
 use foxhunt_cuda::nvrtc::Program;
 use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, shared_struct};
 
-use super::TdLossParams;
+use super::{TargetRule, TdLossParams};
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
+use crate::power::POWER_CUH;
 use crate::ring::cuda::DeviceBatch;
 
 const TD_LOSS_CU: &str = include_str!("td_loss.cu");
 /// Text of `td_loss.cuh`.
 pub(crate) const TD_LOSS_CUH: &str = include_str!("td_loss.cuh");
+/// Text of `munchausen.cuh`.
+pub(crate) const MUNCHAUSEN_CUH: &str = include_str!("munchausen.cuh");
 
 shared_struct! {
     /// Rows, head outputs and results, as the kernel takes them.
@@ -30,6 +33,9 @@ shared_struct! {
         td: DevicePtr<f32>,
         indices_out: DevicePtr<u32>,
         generations_out: DevicePtr<u64>,
+        alpha: f64,
+        tau: f64,
+        floor: f64,
         start: [u32; 4],
         len: [u32; 4],
         pub(crate) rows: u32,
@@ -39,7 +45,7 @@ shared_struct! {
         n_actions: u32,
         dueling: u32,
         double_dqn: u32,
-        pad: u32,
+        munchausen: u32,
         huber_delta: f32,
         scale: f32,
     }
@@ -53,6 +59,8 @@ pub fn program() -> Program {
         .header("shared_structs.cuh", &format!("#pragma once\n{}", LossArgs::cuda_source()))
         .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
         .header("td_loss.cuh", TD_LOSS_CUH)
+        .header("power.cuh", POWER_CUH)
+        .header("munchausen.cuh", MUNCHAUSEN_CUH)
 }
 
 /// Where results of the rows of all sub-batches lie.
@@ -98,7 +106,8 @@ impl LossKernel {
 pub(crate) struct Loss<'a> {
     pub(crate) layout: &'a MlpLayout,
     pub(crate) params: TdLossParams,
-    /// f32 `[rows, head_stride]`: online network at the states, at the next states, target network at the next states.
+    /// f32 `[rows, head_stride]`: online network at the states; what the rule asks beside, online at the next states or target at
+    /// the states, and not read where it asks for neither; target network at the next states.
     pub(crate) heads: [&'a DeviceBuffer<f32>; 3],
     pub(crate) batch: &'a DeviceBatch,
     /// f32 `[rows, head_stride]`, gradient of the first of `heads`.
@@ -119,6 +128,10 @@ impl Loss<'_> {
         results.losses.holds(rows)?;
         results.td.holds(first + rows)?;
         let (start, len, n_branches) = branches(layout);
+        let (alpha, tau, floor) = match params.rule {
+            TargetRule::Munchausen(rule) => (rule.alpha, rule.tau, rule.floor),
+            TargetRule::Largest | TargetRule::Double => (0.0, 1.0, 0.0),
+        };
         Ok(LossArgs {
             heads: self.heads.map(DeviceBuffer::ptr),
             actions: batch.actions.ptr(),
@@ -133,6 +146,9 @@ impl Loss<'_> {
             td: results.td.ptr().offset(first),
             indices_out: results.indices.ptr().offset(first),
             generations_out: results.generations.ptr().offset(first),
+            alpha,
+            tau,
+            floor,
             start,
             len,
             rows: rows as u32,
@@ -141,8 +157,8 @@ impl Loss<'_> {
             n_branches,
             n_actions: params.head.n_actions() as u32,
             dueling: u32::from(layout.shape().dueling),
-            double_dqn: u32::from(params.double),
-            pad: 0,
+            double_dqn: u32::from(params.rule.asks_online()),
+            munchausen: u32::from(params.rule.asks_target()),
             huber_delta: params.huber_delta,
             scale: params.scale(),
         })

@@ -2,6 +2,8 @@
 // dueling head: foxhunt-ops/src/mlp/cpu.rs. Every sum is in the twin's order.
 #pragma once
 #include "q_from_head.cuh"
+#include "power.cuh"
+#include "munchausen.cuh"
 
 // Words of one network's head outputs in shared memory: the most there are, and room against conflicts.
 constexpr int HEAD_WORDS = 49;
@@ -53,35 +55,49 @@ struct RowFields {
 // What is the same for all rows, apart from the arguments so that a kernel can know it when it is compiled.
 struct LossShape {
   u32 n_branches;
-  bool dueling, double_dqn;
+  bool dueling, double_dqn, munchausen;
 };
 
-// From a row's head outputs of online(s), online(s') and target(s') in shared memory: its weighted loss and |TD error|, with its
+// From a row's head outputs of online(s), online(s') or, for Munchausen, target(s), and target(s') in shared memory: its weighted loss and |TD error|, with its
 // index and generation beside them, and the gradient of the outputs to `dhead`, `n_outputs` words and one more for a
 // value. All lanes of the warp come here; a row that there is not (`have`) writes nothing. A row without an index (nothing was
 // drawn) or with an action outside the head has a NaN TD error, so that the update is refused.
 __device__ __forceinline__ void loss_of_row(const LossArgs& a, LossShape shape, u32 row, bool have, const RowFields& of,
                                             const float (*outputs)[HEAD_WORDS], float (*means)[4], float* dhead) {
   u32 lane = threadIdx.x % 8;
-  if (shape.dueling && have && lane < 3 && (lane != 1 || shape.double_dqn))
+  if (shape.dueling && have && lane < 3 && (lane != 1 || shape.double_dqn || shape.munchausen))
 #pragma unroll 1
     for (u32 d = 0; d < shape.n_branches; d++) means[lane][d] = branch_mean(outputs[lane] + 1 + a.start[d], a.len[d]);
   __syncwarp();
   HeadRow online = {outputs[0], means[0], shape.dueling};
   HeadRow target = {outputs[2], means[2], shape.dueling};
-  u32 by = shape.double_dqn ? 1 : 2;
-  HeadRow chooser = {outputs[by], means[by], shape.dueling};
-  float branches = (float)shape.n_branches, next = 0.f;
+  HeadRow other = {outputs[1], means[1], shape.dueling};
+  bool valid = of.action < a.n_actions && of.index != ~0u;
+  u32 action = valid ? of.action : 0;
+  float branches = (float)shape.n_branches, y;
+  if (shape.munchausen) {
+    double paid = 0., next = 0.;
 #pragma unroll 1
-  for (u32 d = 0; d < shape.n_branches; d++) {
-    u32 at = argmax(chooser, d, a.start[d], a.len[d], lane);
-    next += at == a.len[d] ? __int_as_float(0x7fc00000) : target.q(d, a.start[d] + (at < a.len[d] ? at : 0));
+    for (u32 d = 0; d < shape.n_branches; d++) {
+      u32 chosen = chosen_in_branch(shape.n_branches, action, d);
+      paid = add(paid, bonus(other, d, a.start[d], a.len[d], lane, chosen, a.tau, a.floor));
+      next = add(next, soft_value(target, d, a.start[d], a.len[d], lane, a.tau));
+    }
+    paid = add((double)of.reward, mul(a.alpha, __ddiv_rn(paid, (double)shape.n_branches)));
+    next = mul((double)of.discount, __ddiv_rn(next, (double)shape.n_branches));
+    y = __double2float_rn(of.terminated != 0.f ? paid : add(paid, next));
+  } else {
+    HeadRow chooser = shape.double_dqn ? other : target;
+    float next = 0.f;
+#pragma unroll 1
+    for (u32 d = 0; d < shape.n_branches; d++) {
+      u32 at = argmax(chooser, d, a.start[d], a.len[d], lane);
+      next += at == a.len[d] ? __int_as_float(0x7fc00000) : target.q(d, a.start[d] + (at < a.len[d] ? at : 0));
+    }
+    y = of.terminated != 0.f ? of.reward : of.reward + of.discount * (next / branches);
   }
   if (!have) return;
-  float y = of.terminated != 0.f ? of.reward : of.reward + of.discount * (next / branches);
-  u32 action = of.action;
-  bool valid = action < a.n_actions && of.index != ~0u;
-  if (!valid) y = __int_as_float(0x7fc00000), action = 0;
+  if (!valid) y = __int_as_float(0x7fc00000);
   float loss = 0.f, size = 0.f, total = 0.f;
 #pragma unroll 1
   for (u32 d = 0; d < shape.n_branches; d++) {

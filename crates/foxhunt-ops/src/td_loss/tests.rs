@@ -2,10 +2,14 @@ use foxhunt_core::Head;
 
 use super::*;
 
+mod munchausen;
+
 struct Rows {
     q: Vec<f32>,
     online: Vec<f32>,
     target: Vec<f32>,
+    /// Target network at the states; Munchausen alone reads it.
+    at_state: Vec<f32>,
     actions: Vec<u32>,
     rewards: Vec<f32>,
     terminated: Vec<f32>,
@@ -20,6 +24,7 @@ impl Rows {
             q: q.to_vec(),
             online: online.to_vec(),
             target: target.to_vec(),
+            at_state: vec![],
             actions: vec![action],
             rewards: vec![reward],
             terminated: vec![0.0],
@@ -33,6 +38,7 @@ impl Rows {
             q: &self.q,
             q_next_online: &self.online,
             q_next_target: &self.target,
+            q_target: &self.at_state,
             actions: &self.actions,
             rewards: &self.rewards,
             terminated: &self.terminated,
@@ -48,7 +54,7 @@ impl Rows {
 }
 
 fn params(head: Head, rows_total: usize) -> TdLossParams {
-    TdLossParams { head: head.into(), double: true, huber_delta: 1.0, rows_total }
+    TdLossParams { head: head.into(), rule: TargetRule::Double, huber_delta: 1.0, rows_total }
 }
 
 /// Case B27: Huber and its slope, also where a clipped TD error would have no gradient.
@@ -70,6 +76,7 @@ fn branching_takes_the_mean_of_losses_not_of_values() {
         q: vec![0.0, 2.0, 0.0, 0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0, 2.5],
         online: vec![0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0],
         target: vec![9.0, 9.0, 9.0, 9.0, 2.0, 9.0, 9.0, 4.0, 3.0, 9.0, 9.0],
+        at_state: vec![],
         actions: vec![9 + 2],
         rewards: vec![1.0],
         terminated: vec![0.0],
@@ -142,7 +149,7 @@ fn the_online_network_chooses_and_the_target_network_judges() {
     let rows = Rows::exposure([0.0; 5], [1.0, 3.0, 3.0, 0.0, 0.0], [10.0, 2.0, 6.0, 0.0, 0.0], 0, 1.0);
     let (_, _, td) = rows.run(&params(Head::Exposure, 1));
     assert_eq!(td[0], 2.0);
-    let (_, _, td) = rows.run(&TdLossParams { double: false, ..params(Head::Exposure, 1) });
+    let (_, _, td) = rows.run(&TdLossParams { rule: TargetRule::Largest, ..params(Head::Exposure, 1) });
     assert_eq!(td[0], 6.0);
 }
 

@@ -280,7 +280,7 @@ fn memory_that_runs_out_all_the_same_stops_nothing() {
 fn every_kind_of_learner_gives_the_same_bits() {
     let Some((_turn, device)) = device() else { return };
     type Change = (&'static str, fn(&mut Settings));
-    let changes: [Change; 9] = [
+    let changes: [Change; 11] = [
         ("plain, one step", |s| {
             (s.network.dueling, s.learner.double, s.learner.n_step) = (false, false, 1);
         }),
@@ -291,6 +291,11 @@ fn every_kind_of_learner_gives_the_same_bits() {
         ("everything clipped", |s| s.learner.clip_norm = 1e-3),
         ("large batch", |s| (s.learner.batch, s.replay.capacity, s.env.n_envs) = (300, 700, 50)),
         ("one environment", |s| s.env.n_envs = 1),
+        ("Munchausen", |s| (s.learner.double, s.learner.munchausen) = (false, true)),
+        ("Munchausen, branching, three sub-batches", |s| {
+            (s.learner.double, s.learner.munchausen) = (false, true);
+            (s.network.head, s.learner.accumulation, s.learner.n_step) = (Head::Branching, 3, 1);
+        }),
         ("costs and ruin", |s| {
             (s.execution.taker_fee_bps, s.env.max_leverage, s.env.ruin_fraction) = (30.0, 5.0, 0.9);
         }),

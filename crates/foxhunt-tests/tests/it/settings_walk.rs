@@ -147,6 +147,8 @@ fn other_value(key: &str, value: &Value) -> Value {
         "network.quantiles" => Value::Integer(5),
         "learner.gamma" | "learner.adam_beta1" | "learner.adam_beta2" => Value::Float(0.8),
         "learner.clip_norm" | "learner.huber_delta" => Value::Float(0.01),
+        // Half the default changes the bonus only where it was below it.
+        "learner.munchausen_floor" => Value::Float(-1e-3),
         "learner.adam_epsilon" => Value::Float(0.1),
         "learner.target.kind" => text("hard"),
         "learner.precision" => text("tf32x3"),
@@ -192,6 +194,10 @@ fn context(key: &str, dir: &Path) -> Settings {
         "learner.double" => {
             s.learner.target = TargetUpdate::Hard { every: 1_000 };
             s.learner.learning_rate = LinearSchedule::constant(0.02);
+        }
+        "learner.munchausen" => s.learner.double = false,
+        "learner.munchausen_alpha" | "learner.munchausen_tau" | "learner.munchausen_floor" => {
+            (s.learner.double, s.learner.munchausen) = (false, true);
         }
         "learner.learning_rate.end" | "learner.learning_rate.steps" => s.learner.learning_rate.steps = 30,
         "replay.resort_every" => {

@@ -3,7 +3,7 @@ use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::TargetUpdate;
 use foxhunt_core::{Head, LinearSchedule, Philox, Purpose, ReturnModel, Settings};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
-use foxhunt_ops::td_loss::{TdLossInput, TdLossParams, td_loss};
+use foxhunt_ops::td_loss::{TargetRule, TdLossInput, TdLossParams, td_loss};
 use serde_json::Value;
 
 use super::{Batch, Learner, LearnerState, QNetwork, reference};
@@ -94,11 +94,19 @@ fn assert_close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
     }
 }
 
-/// Q, loss, |TD error|, gradient, norm, and the state after three updates, against PyTorch in f64, for DQN, C51 and QR-DQN
-/// (tests/golden/learner.py). Case C18 in a network: moments and weights carry over from step to step.
+/// Q, loss, |TD error|, gradient, norm, and the state after three updates, against PyTorch in f64, for DQN, C51, QR-DQN
+/// (tests/golden/learner.py) and Munchausen (munchausen.py). Case C18 in a network: moments and weights carry over from step
+/// to step.
 #[test]
 fn updates_equal_pytorch() {
-    let golden: Value = serde_json::from_str(include_str!("../../tests/golden/learner.json")).unwrap();
+    for document in
+        [include_str!("../../tests/golden/learner.json"), include_str!("../../tests/golden/munchausen.json")]
+    {
+        equals_golden(&serde_json::from_str(document).unwrap());
+    }
+}
+
+fn equals_golden(golden: &Value) {
     let of = &golden["settings"];
     let number = |key: &str| of[key].as_f64().unwrap();
     for case in golden["cases"].as_array().unwrap() {
@@ -106,16 +114,22 @@ fn updates_equal_pytorch() {
         settings.network.head = serde_json::from_value(case["head"].clone()).unwrap();
         settings.network.dueling = case["dueling"].as_bool().unwrap();
         settings.network.hidden = vec![5, 4];
-        let atoms = of["atoms"].as_u64().unwrap() as usize;
-        match case["kind"].as_str().unwrap() {
+        match case.get("kind").map_or("dqn", |kind| kind.as_str().unwrap()) {
             "c51" => {
-                settings.network.c51_atoms = atoms;
+                settings.network.c51_atoms = of["atoms"].as_u64().unwrap() as usize;
                 settings.network.c51_range = numbers(&of["range"]).try_into().unwrap();
             }
-            "qr" => settings.network.quantiles = atoms,
+            "qr" => settings.network.quantiles = of["atoms"].as_u64().unwrap() as usize,
             kind => assert_eq!(kind, "dqn"),
         }
         settings.learner.double = case["double"].as_bool().unwrap();
+        if let Some(rule) = case.get("munchausen") {
+            let of = |key: &str| rule[key].as_f64().unwrap();
+            let l = &mut settings.learner;
+            l.munchausen = true;
+            (l.munchausen_alpha, l.munchausen_tau, l.munchausen_floor) =
+                (of("alpha"), of("tau"), of("floor"));
+        }
         settings.learner.huber_delta = number("huber_delta");
         settings.learner.clip_norm = number("clip_norm");
         settings.learner.learning_rate = LinearSchedule::constant(number("learning_rate"));
@@ -197,13 +211,19 @@ fn gradients_equal_candle_autograd() {
                 q: &q,
                 q_next_online: &q_next,
                 q_next_target: &q_next,
+                q_target: &[],
                 actions: &rows.actions,
                 rewards: &rows.rewards,
                 terminated: &rows.terminated,
                 discounts: &rows.discounts,
                 weights: &rows.weights,
             };
-            let params = TdLossParams { head: head.into(), double: true, huber_delta: 1.0, rows_total: 150 };
+            let params = TdLossParams {
+                head: head.into(),
+                rule: TargetRule::Double,
+                huber_delta: 1.0,
+                rows_total: 150,
+            };
             let (mut dq, mut losses, mut td) = (vec![0.0; q.len()], vec![0.0; 150], vec![0.0; 150]);
             td_loss(&params, &input, &mut dq, &mut losses, &mut td);
 
