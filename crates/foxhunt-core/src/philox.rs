@@ -19,7 +19,7 @@ pub enum Purpose {
     EnvReset = 3,
     /// Replay draws; stream = position in the batch, step = number of samples taken before.
     Replay = 4,
-    /// Noisy-layer noise; stream = parameter index, step = update.
+    /// Noisy-layer noise; stream = layer, side and pass (`noise` in `foxhunt-ops`), step = update tried or vector step.
     Noise = 5,
     /// Random baseline policies; stream = policy index, step = bar.
     Baseline = 6,

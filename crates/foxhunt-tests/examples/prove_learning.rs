@@ -36,10 +36,14 @@ const T_19_99: f64 = 2.539_483_19;
 type Change = fn(&mut Settings);
 
 /// The rows of the ablation.
-const ALGORITHMS: [(&str, Change); 3] = [
+const ALGORITHMS: [(&str, Change); 5] = [
     ("DQN (double, dueling)", |_| ()),
     ("C51, 51 atoms in [-5, 5]", |s| (s.network.c51_atoms, s.network.c51_range) = (51, [-5.0, 5.0])),
     ("QR-DQN, 32 quantiles", |s| s.network.quantiles = 32),
+    ("Munchausen", |s| (s.learner.double, s.learner.munchausen) = (false, true)),
+    ("noisy, epsilon 0", |s| {
+        (s.network.noisy, s.exploration.epsilon) = (true, LinearSchedule::constant(0.0));
+    }),
 ];
 
 /// Which engine the runs use.

@@ -65,12 +65,17 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
         threads => threads as u64,
     };
     let Network { weights, packed, forward_row, update_row } = Network::of(&layout);
+    // Noise gives every weight a scale, and draws weights for three passes of an update and for acting.
+    let (parameters, drawn) = match settings.network.noisy {
+        true => (times(2, weights), times(4, weights.saturating_add(packed))),
+        false => (weights, 0),
+    };
     let state = 4 * STATE_DIM as u64;
     let row = 2 * state + 16;
 
     let (batch, subs) = (settings.learner.batch as u64, settings.learner.accumulation as u64);
     let n_step = settings.learner.n_step as u64;
-    let good = if settings.guard.nan_policy == NanPolicy::Rollback { times(4, weights) } else { 0 };
+    let good = if settings.guard.nan_policy == NanPolicy::Rollback { times(4, parameters) } else { 0 };
     // Windows of n steps, then what all environments hand over when their episodes end together.
     let env = size_of::<EnvState>() as u64
         + 2 * state
@@ -88,7 +93,8 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
     // With priority and place in the order of ranks.
     let stored = times(settings.replay.capacity as u64, stored + 8);
     // The learner's copies on their way out or in, with a learner to try them on.
-    let learner = times(13, weights).saturating_add(times(2, packed)).saturating_add(good);
+    let learner =
+        times(13, parameters).saturating_add(times(2, packed)).saturating_add(drawn).saturating_add(good);
     let fill = size_of::<FillRecord>() as u64;
     let parts = vec![
         part("program", times(threads, THREAD_BYTES).saturating_add(32 << 20)),
@@ -96,7 +102,10 @@ pub fn plan(settings: &Settings, n_bars: usize) -> MemoryPlan {
         part("features", times(bars, 4 * N_MARKET_FEATURES as u64)),
         part("environments", times(envs, env)),
         part(REPLAY, replay),
-        part("network", times(6, weights).saturating_add(times(2, packed)).saturating_add(good)),
+        part(
+            "network",
+            times(6, parameters).saturating_add(times(2, packed)).saturating_add(drawn).saturating_add(good),
+        ),
         part("batches", times(times(batch, subs), row + 32)),
         part("activations", acting.saturating_add(updating)),
     ];
@@ -292,6 +301,7 @@ mod tests {
         assert_eq!(moved(|s| s.network.hidden = vec![512, 512], 100_000), wide);
         assert_eq!(moved(|s| s.network.c51_atoms = 51, 100_000), wide);
         assert_eq!(moved(|s| s.network.quantiles = 32, 100_000), wide);
+        assert_eq!(moved(|s| s.network.noisy = true, 100_000), ["network", "checkpoint copy"]);
         assert_eq!(moved(|s| s.run.threads = 1000, 100_000), ["program", "evaluation"]);
     }
 

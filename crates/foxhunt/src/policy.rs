@@ -62,7 +62,7 @@ pub struct Policy {
     q: Vec<f32>,
 }
 
-/// The network that `settings` describe.
+/// The network that `settings` describe, as it acts: of noisy layers the means.
 #[must_use]
 pub fn network_layout(settings: &Settings) -> MlpLayout {
     MlpLayout::new(MlpShape::of(&settings.network, STATE_DIM, settings.network.head.into()))

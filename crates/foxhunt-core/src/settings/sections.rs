@@ -211,8 +211,11 @@ pub struct NetworkSettings {
     pub hidden: Vec<usize>,
     /// Value and advantage streams (arXiv 1511.06581). Default true.
     pub dueling: bool,
-    /// Noisy linear layers (arXiv 1706.10295). Default false; true is refused until it exists.
+    /// Noisy linear layers (arXiv 1706.10295, factorised Gaussian), in training; policies and evaluation go by the means. They
+    /// explore by themselves, so an `exploration.epsilon` of 0 throughout is recommended. Default false.
     pub noisy: bool,
+    /// Scale of the noise at first, times the root of a layer's inputs (`sigma_0`), in (0, 10]. Default 0.5.
+    pub noisy_sigma: f64,
     /// C51 (arXiv 1707.06887): returns that the network spreads probability over, an action. Default 0, off, or 2 to 256; 51
     /// is the paper's. Not with `quantiles`, and without a Huber loss: `learner.huber_delta` must keep its default.
     pub c51_atoms: usize,
@@ -232,6 +235,7 @@ impl Default for NetworkSettings {
             hidden: vec![256, 256],
             dueling: true,
             noisy: false,
+            noisy_sigma: 0.5,
             c51_atoms: 0,
             c51_range: [-10.0, 10.0],
             quantiles: 0,
@@ -267,19 +271,16 @@ pub struct LearnerSettings {
     pub gamma: f64,
     /// Rewards summed before bootstrapping, 1 to 256. Default 3.
     pub n_step: usize,
-    /// Double DQN targets (arXiv 1509.06461): the online network chooses the next action. Default true; refused beside
-    /// `learner.munchausen`, whose next actions are those of the target network's policy.
+    /// Double DQN targets (arXiv 1509.06461). Default true; refused beside `learner.munchausen`, which asks no online network.
     pub double: bool,
-    /// Munchausen targets (arXiv 2007.14430): the target network's softmax policy in place of the best action, and its
-    /// log-policy of the action taken, the first of an n-step window, added to the reward. Default false; true asks for
-    /// `learner.double = false`.
+    /// Munchausen targets (arXiv 2007.14430): soft values of the target network, and its log-policy of the action taken (the
+    /// first of an n-step window) added to the reward. Default false; true asks for `learner.double = false`.
     pub munchausen: bool,
     /// Share of the log-policy that Munchausen adds, in [0, 1]. Default 0.9.
     pub munchausen_alpha: f64,
     /// Temperature of Munchausen's policy, in units of Q-values and so of rewards, from 1e-6 to 1e6. Default 0.03.
     pub munchausen_tau: f64,
-    /// Least that `tau` times the log-policy may be before `alpha`, `l_0` of the paper, in units of Q-values, in
-    /// [-1e6, 0]. Default -1.
+    /// Least that `tau` times the log-policy may be before `alpha` (`l_0`), in units of Q-values, in [-1e6, 0]. Default -1.
     pub munchausen_floor: f64,
     /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
     #[serde(deserialize_with = "partial::learning_rate")]

@@ -103,8 +103,8 @@ impl Settings {
             "one to eight layers of 1 to 4096 units",
             (1..=8).contains(&n.hidden.len()) && n.hidden.iter().all(|units| (1..=4096).contains(units)),
         )?;
-        let later = "this algorithm is not built yet";
-        available("network.noisy", n.noisy, !n.noisy, later)?;
+        let sigma = n.noisy_sigma;
+        rule("network.noisy_sigma", sigma, "in (0, 10]", sigma > 0.0 && sigma <= 10.0)?;
         self.validate_returns()?;
 
         let l = &self.learner;
@@ -387,7 +387,7 @@ mod tests {
             ("env.ruin_fraction", "[env]\nruin_fraction = 0.0"),
             ("env.reward_scale", "[env]\nreward_scale = nan"),
             ("network.hidden", "[network]\nhidden = []"),
-            ("network.noisy", "[network]\nnoisy = true"),
+            ("network.noisy_sigma", "[network]\nnoisy_sigma = 0.0"),
             ("network.c51_atoms", "[network]\nc51_atoms = 1"),
             ("network.c51_atoms", "[network]\nc51_atoms = 257"),
             ("network.quantiles", "[network]\nquantiles = 1"),

@@ -130,17 +130,20 @@ impl AdamKernels {
         [&self.sum_squares, &self.apply_update]
     }
 
-    /// Queues the sums of squares of the gradient; joins its segments first, onto what is there when `add`.
+    /// Queues the sums of squares of the first `n` values of the gradient; with `join`, joins its segments first, onto what is
+    /// there when `add`.
     pub(crate) fn sum_squares(
         &self,
         stream: &Stream,
         gradient: &Gradient,
+        n: usize,
+        join: bool,
         add: bool,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        let n = gradient.whole.len();
         let blocks = square_blocks(n);
         gradient.squares.holds(blocks)?;
+        gradient.whole.holds(n)?;
         let mut args = SquaresArgs {
             gradient: gradient.whole.ptr(),
             parts: DevicePtr::NULL,
@@ -153,14 +156,15 @@ impl AdamKernels {
         };
         let grid = (blocks as u32).min(2 * self.processors.max(1));
         let mut launch = Launch::new(&self.sum_squares, grid, SQUARE_THREADS).programmatic(programmatic);
-        if let Some(parts) = &gradient.parts {
+        if let Some(parts) = gradient.parts.as_ref().filter(|_| join) {
+            parts.holds((gradient.splits - 1) * gradient.part_stride + n)?;
             args.parts = parts.ptr();
             args.segments = gradient.splits as u32;
             launch = launch.keep(parts);
         }
         let launch = launch.value(args).keep(&gradient.whole).keep(&gradient.squares);
-        // SAFETY: sum_squares(SquaresArgs). Values are tested against `n`, the gradient's length, and each of the parts holds
-        // as many; there is a sum for each block (checked above). All is kept.
+        // SAFETY: sum_squares(SquaresArgs). Values are tested against `n`, and the gradient and each of the parts
+        // hold as many (checked above); there is a sum for each block (checked above). All is kept.
         unsafe { launch.launch(stream) }
     }
 

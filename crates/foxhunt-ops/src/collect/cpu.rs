@@ -81,6 +81,12 @@ impl Collector {
         self.vector_step * self.envs.len() as u64
     }
 
+    /// Vector steps since the start of training.
+    #[must_use]
+    pub fn vector_steps(&self) -> u64 {
+        self.vector_step
+    }
+
     /// The states to act in, f32 `[n_envs, STATE_DIM]`, row-major.
     pub fn observe(&mut self) -> &[f32] {
         for (env, state) in self.envs.iter().zip(self.states.chunks_exact_mut(STATE_DIM)) {

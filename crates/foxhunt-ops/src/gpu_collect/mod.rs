@@ -31,6 +31,7 @@ use crate::env_step::cuda::DeviceMarket;
 use crate::error::OpError;
 use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayError};
 use crate::n_step::MAX_N;
+use crate::noise::cuda::Clock;
 use crate::ring::cuda::{DeviceCompactRows, DeviceRows, RowsRoom};
 use cuda::{Buffers, CollectKernels};
 
@@ -96,6 +97,12 @@ impl GpuCollector {
     #[must_use]
     pub fn states(&self) -> &DeviceBuffer<f32> {
         &self.buffers.states
+    }
+
+    /// The number of the next vector step, on the device.
+    #[must_use]
+    pub fn clock(&self) -> Clock<'_> {
+        Clock::of_steps(&self.buffers.ledger)
     }
 
     /// Queues one vector step from the Q-values of [`GpuCollector::states`], f32 `[n_envs, n_outputs]`.

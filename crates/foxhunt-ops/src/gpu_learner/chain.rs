@@ -1,7 +1,8 @@
 //! The launches an update is made of, in their order.
 
-use foxhunt_cuda::{CudaError, Stream};
+use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 
+use super::memory::Parameters;
 use super::state::SumArgs;
 use super::{GpuLearner, GpuLearnerError};
 use crate::head_pass::cuda::Units;
@@ -20,7 +21,8 @@ impl GpuLearner {
         phase: usize,
     ) -> Result<(), GpuLearnerError> {
         if phase >= 1 {
-            self.forward(stream, batch, Ahead::LeavesParameters)?;
+            let ahead = self.draw(stream, Ahead::LeavesParameters)?;
+            self.forward(stream, batch, ahead)?;
         }
         if phase >= 2 {
             self.head_and_loss(stream, batch, 0)?;
@@ -57,18 +59,17 @@ impl GpuLearner {
         l: usize,
         ahead: Ahead,
     ) -> Result<(), CudaError> {
-        let (layers, acts, p) = (self.layout.layers(), &self.acts, &self.parameters);
+        let (layers, acts) = (self.layout.layers(), &self.acts);
         let (layer, is_head) = (layers[l], l + 1 == layers.len());
+        let [online, of_beside, target] = self.weights();
         let own_x = if l == 0 { &batch.states } else { &acts.kept[l - 1] };
         let own_out = if is_head { &acts.head } else { &acts.kept[l] };
-        let mut jobs = vec![Job { x: own_x, parameters: &p.online, out: own_out }];
+        let mut jobs = vec![Job { x: own_x, parameters: online, out: own_out }];
         // What targets ask beside target(s'): online(s') or target(s).
         let rule = TargetRule::of(&self.config.learner);
-        let beside =
-            if rule.asks_target() { (&batch.states, &p.target) } else { (&batch.next_states, &p.online) };
-        let others = acts.beside.iter().map(|pass| (pass, beside));
-        for (pass, (states, parameters)) in
-            others.chain([(&acts.target_next, (&batch.next_states, &p.target))])
+        let states = if rule.asks_target() { &batch.states } else { &batch.next_states };
+        let others = acts.beside.iter().map(|pass| (pass, (states, of_beside)));
+        for (pass, (states, parameters)) in others.chain([(&acts.target_next, (&batch.next_states, target))])
         {
             let x = if l == 0 { states } else { pass.units(l) };
             let out = if is_head { &pass.head } else { pass.units(l + 1) };
@@ -131,6 +132,25 @@ impl GpuLearner {
         head_pass.run(stream, &units, &loss, self.config.programmatic)
     }
 
+    /// The parameters that the passes belong to: online(s), the one beside it, and target(s').
+    fn owners(&self) -> [&DeviceBuffer<f32>; 3] {
+        let Parameters { online, target, .. } = &self.parameters;
+        let beside = if TargetRule::of(&self.config.learner).asks_target() { target } else { online };
+        [online, beside, target]
+    }
+
+    /// What the passes read: those parameters, or the weights drawn from them.
+    fn weights(&self) -> [&DeviceBuffer<f32>; 3] {
+        self.noise.as_ref().map_or_else(|| self.owners(), |noise| noise.drawn.update.each_ref())
+    }
+
+    /// Queues the draws of an update's weights, if there is noise in them. Gives what the forward passes then have ahead.
+    pub(super) fn draw(&self, stream: &Stream, ahead: Ahead) -> Result<Ahead, CudaError> {
+        let Some(noise) = &self.noise else { return Ok(ahead) };
+        noise.draw_update(stream, self.owners(), &self.step.state, self.config.programmatic)?;
+        Ok(Ahead::Unknown)
+    }
+
     /// From the head to the first layer.
     pub(super) fn backward(&self, stream: &Stream, batch: &DeviceBatch, sub: usize) -> Result<(), CudaError> {
         let last = self.layout.layers().len() - 1;
@@ -164,7 +184,7 @@ impl GpuLearner {
             d_stride: stride(layer.n_out),
             x: if l == 0 { &batch.states } else { &acts.kept[l - 1] },
             x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
-            parameters: &self.parameters.online,
+            parameters: self.weights()[0],
             before: (l > 0).then(|| acts.dunits(l)),
             gradient: parts.unwrap_or(&self.gradient.whole),
             segment: self.gradient.segment,

@@ -19,6 +19,10 @@ pub struct GpuLearnerConfig {
     pub learner: LearnerSettings,
     /// The guard's thresholds.
     pub guard: GuardSettings,
+    /// What the scales of noisy layers begin as, times the root of their inputs ([`crate::noise`]); none without noise.
+    pub noise: Option<f32>,
+    /// Seed of the noise.
+    pub seed: u64,
     /// Most rows of one call of `q_values`, up to 65,536; 0 for none.
     pub acting_rows: usize,
     /// Makes heads, loss and the way back to the units before in one launch where the device has room for it. Same results.
@@ -35,16 +39,24 @@ impl GpuLearnerConfig {
             shape,
             learner: LearnerSettings::default(),
             guard: GuardSettings::default(),
+            noise: None,
+            seed: 0,
             acting_rows: 0,
             one_head_pass: true,
             programmatic: true,
         }
     }
 
+    /// Where each parameter lies.
+    #[must_use]
+    pub fn layout(&self) -> MlpLayout {
+        MlpLayout::with_noise(self.shape.clone(), self.noise)
+    }
+
     /// Device bytes it will take, to print before they are taken.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        memory::bytes(self, &MlpLayout::new(self.shape.clone()))
+        memory::bytes(self, &self.layout())
     }
 
     /// Rows of an update.

@@ -11,6 +11,7 @@ use crate::learner::LearnerState;
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::stride;
 use crate::mlp::tiles::segment;
+use crate::noise::cuda::Drawn;
 use crate::td_loss::TargetRule;
 use crate::td_loss::cuda::RowResults;
 
@@ -85,7 +86,7 @@ impl Parameters {
 /// The gradient of an update.
 #[derive(Debug)]
 pub(crate) struct Gradient {
-    /// f32 `[layout.len()]`.
+    /// f32 `[layout.len()]`; the scales' behind that of the weights.
     pub(crate) whole: DeviceBuffer<f32>,
     /// f32 `[splits, part_stride]`, a gradient for each segment of rows.
     pub(crate) parts: Option<DeviceBuffer<f32>>,
@@ -185,7 +186,7 @@ impl Activations {
 /// Segments whose gradients are kept apart: those of a batch, or 1 when it has one or they would take too much.
 fn splits(layout: &MlpLayout, config: &GpuLearnerConfig) -> usize {
     let segments = config.learner.batch.div_ceil(segment(config.learner.precision, config.learner.batch));
-    let bytes = 4 * (segments as u64) * stride(layout.len()) as u64;
+    let bytes = 4 * (segments as u64) * stride(layout.n_weights()) as u64;
     if bytes > PART_BYTES { 1 } else { segments }
 }
 
@@ -196,7 +197,7 @@ impl Gradient {
         config: &GpuLearnerConfig,
     ) -> Result<Self, CudaError> {
         let (n, splits) = (layout.len(), splits(layout, config));
-        let part_stride = stride(n);
+        let part_stride = stride(layout.n_weights());
         let parts = (splits > 1).then(|| stream.zeros("gradients of segments", [splits, part_stride]));
         Ok(Self {
             whole: stream.zeros("gradient", n)?,
@@ -210,7 +211,7 @@ impl Gradient {
 
     fn bytes(layout: &MlpLayout, config: &GpuLearnerConfig) -> u64 {
         let (n, splits) = (layout.len() as u64, splits(layout, config) as u64);
-        let parts = if splits > 1 { 4 * splits * stride(layout.len()) as u64 } else { 0 };
+        let parts = if splits > 1 { 4 * splits * stride(layout.n_weights()) as u64 } else { 0 };
         4 * n + parts + 8 * square_blocks(layout.len()) as u64
     }
 }
@@ -234,11 +235,13 @@ pub(crate) fn keeps_copy(config: &GpuLearnerConfig) -> bool {
 pub(super) fn bytes(config: &GpuLearnerConfig, layout: &MlpLayout) -> u64 {
     let copies = 1 + u64::from(keeps_copy(config));
     let rows = 4 * config.learner.batch as u64 + 16 * config.rows_total() as u64;
+    let drawn = Drawn::bytes(layout, config);
     let acting = if config.acting_rows > 0 { Passing::bytes(layout, config.acting_rows) } else { 0 };
     copies * Parameters::bytes(layout.len())
         + Gradient::bytes(layout, config)
         + Activations::bytes(layout, config)
         + StepBuffers::bytes()
         + rows
+        + drawn
         + acting
 }

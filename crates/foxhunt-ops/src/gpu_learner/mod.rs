@@ -6,6 +6,7 @@
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
+//! | with noise, the weights of all passes first, and behind the way back the gradient of their scales | `draw_weights`, `scale_gradient` | `noise/` |
 //! | one a hidden layer, all two or three forward passes | `forward_layer` | `mlp/` |
 //! | heads, loss, TD errors, head gradient, gradient of the units before | `head_pass` | `head_pass/` |
 //! | one a hidden layer, backwards: units before it and weight gradients together, the head's beside the first | `backward_layer` | `mlp/` |
@@ -51,6 +52,7 @@ use crate::learner::{EpochSums, LearnerCounts, LearnerState, Progress};
 use crate::mlp::MlpLayout;
 pub use crate::mlp::cuda::Ahead;
 use crate::mlp::cuda::{Forward, Job, MlpKernels, stride};
+use crate::noise::cuda::{Clock, Noise};
 use crate::priority_tree::cuda::DeviceUpdate;
 use crate::ring::cuda::DeviceBatch;
 use crate::td_loss::cuda::{LossKernel, RowResults};
@@ -97,6 +99,7 @@ pub fn programs(precision: Precision) -> Vec<Program> {
         crate::distribution::cuda::program(),
         crate::adam::cuda::program(),
         crate::adam::cuda::program_without_guard(),
+        crate::noise::cuda::program(),
         crate::guard::cuda::program(),
         crate::q_monitor::cuda::program(),
     ]);
@@ -124,6 +127,7 @@ pub struct GpuLearner {
     /// For heads that are no Q-values.
     distribution: Option<DistributionKernels>,
     adam: AdamKernels,
+    noise: Option<Noise>,
     parameters: Parameters,
     good: Option<Parameters>,
     gradient: Gradient,
@@ -148,7 +152,7 @@ impl GpuLearner {
         cache: Option<&Cache>,
     ) -> Result<Self, GpuLearnerError> {
         config.check(stream.device().info().compute_capability)?;
-        let layout = MlpLayout::new(config.shape.clone());
+        let layout = config.layout();
         let (bytes, (free, _)) = (config.bytes(), stream.device().memory()?);
         if bytes > free {
             return Err(CudaError::OutOfMemory { what: "the learner", bytes, free }.into());
@@ -164,6 +168,7 @@ impl GpuLearner {
                 .then(|| DistributionKernels::new(&loader))
                 .transpose()?,
             adam: AdamKernels::new(&loader, processors)?,
+            noise: config.noise.map(|_| Noise::new(stream, &loader, &layout, config)).transpose()?,
             parameters: Parameters::zeros(stream, n)?,
             good: memory::keeps_copy(config).then(|| Parameters::zeros(stream, n)).transpose()?,
             gradient: Gradient::zeros(stream, &layout, config)?,
@@ -184,7 +189,7 @@ impl GpuLearner {
         config: &GpuLearnerConfig,
         layout: &MlpLayout,
     ) -> Result<Option<HeadPass>, CudaError> {
-        if !config.one_head_pass || !layout.shape().returns.is_mean() {
+        if !config.one_head_pass || !layout.shape().returns.is_mean() || config.noise.is_some() {
             return Ok(None);
         }
         HeadPass::new(loader, layout, &config.learner, stream.device().info())
@@ -207,8 +212,30 @@ impl GpuLearner {
         self.config.programmatic = on;
     }
 
-    /// Queues Q-values of the online network for the first `rows` of `states`, f32 `[rows, state_dim]`, into `q`, f32
-    /// `[rows, n_outputs]`. A row's bits do not depend on the rows around it.
+    /// Queues Q-values to act by: as [`GpuLearner::q_values`], with noise in the weights of a noisy network, drawn for the
+    /// vector step that `clock` holds when the work is done. `ahead` tells of the kernel queued just ahead; what is said of it
+    /// must be so.
+    ///
+    /// # Errors
+    /// As [`GpuLearner::q_values`].
+    pub fn acting_q_values(
+        &mut self,
+        stream: &Stream,
+        clock: Clock<'_>,
+        states: &DeviceBuffer<f32>,
+        rows: usize,
+        q: &mut DeviceBuffer<f32>,
+        ahead: Ahead,
+    ) -> Result<(), GpuLearnerError> {
+        let Some(noise) = &self.noise else {
+            return self.q_values_with(stream, &self.parameters.online, states, rows, q, ahead);
+        };
+        noise.draw_acting(stream, &self.parameters.online, clock, self.config.programmatic)?;
+        self.q_values_with(stream, &noise.drawn.acting, states, rows, q, Ahead::Unknown)
+    }
+
+    /// Queues Q-values of the online network without noise for the first `rows` of `states`, f32 `[rows, state_dim]`, into
+    /// `q`, f32 `[rows, n_outputs]`. A row's bits do not depend on the rows around it.
     ///
     /// # Errors
     /// [`CudaError::Length`] for more rows than the configuration or a buffer has room for, and driver errors.
@@ -219,19 +246,16 @@ impl GpuLearner {
         rows: usize,
         q: &mut DeviceBuffer<f32>,
     ) -> Result<(), GpuLearnerError> {
-        self.q_values_behind(stream, states, rows, q, Ahead::Unknown)
+        self.q_values_with(stream, &self.parameters.online, states, rows, q, Ahead::Unknown)
     }
 
-    /// The same where something is known of the kernel queued just ahead. What is said of it must be so.
-    ///
-    /// # Errors
-    /// As [`GpuLearner::q_values`].
-    pub fn q_values_behind(
-        &mut self,
+    fn q_values_with(
+        &self,
         stream: &Stream,
+        parameters: &DeviceBuffer<f32>,
         states: &DeviceBuffer<f32>,
         rows: usize,
-        q: &mut DeviceBuffer<f32>,
+        q: &DeviceBuffer<f32>,
         ahead: Ahead,
     ) -> Result<(), GpuLearnerError> {
         if rows == 0 {
@@ -253,7 +277,7 @@ impl GpuLearner {
             let is_head = l + 1 == layers.len();
             let out = match is_head {
                 true if indirect => &pass.head,
-                true => &*q,
+                true => q,
                 false => pass.units(l + 1),
             };
             let (x, x_stride) = match l {
@@ -270,9 +294,9 @@ impl GpuLearner {
                 ahead: if l == 0 { ahead } else { Ahead::LeavesParameters },
                 few_behind: false,
                 inspect: None,
-                q: (is_head && dueling && distribution.is_none()).then_some((&self.layout, &*q)),
+                q: (is_head && dueling && distribution.is_none()).then_some((&self.layout, q)),
             };
-            let job = Job { x, parameters: &self.parameters.online, out };
+            let job = Job { x, parameters, out };
             made_q = self.mlp.forward(stream, &forward, &[job], programmatic)?;
         }
         if let Some(kernels) = distribution {
@@ -301,11 +325,12 @@ impl GpuLearner {
             let error = CudaError::Length { what: "sub-batches", got: sub + 1, expected: subs };
             return Err(error.into());
         }
+        let ahead = if sub == 0 { self.draw(stream, ahead)? } else { ahead };
         self.forward(stream, batch, ahead)?;
         self.head_and_loss(stream, batch, sub)?;
         self.backward(stream, batch, sub)?;
         if self.gradient.splits > 1 && sub + 1 < subs {
-            self.adam.sum_squares(stream, &self.gradient, sub > 0, self.config.programmatic)?;
+            self.join_segments(stream, sub > 0)?;
         }
         Ok(())
     }
@@ -315,8 +340,17 @@ impl GpuLearner {
     /// # Errors
     /// Driver errors.
     pub fn finish(&mut self, stream: &Stream) -> Result<(), GpuLearnerError> {
-        let programmatic = self.config.programmatic;
-        self.adam.sum_squares(stream, &self.gradient, self.config.learner.accumulation > 1, programmatic)?;
+        let (programmatic, again) = (self.config.programmatic, self.config.learner.accumulation > 1);
+        if let Some(noise) = &self.noise {
+            if self.gradient.splits > 1 {
+                self.join_segments(stream, again)?;
+            }
+            noise.scale_gradient(stream, &self.gradient.whole, &self.step.state, programmatic)?;
+            let n = self.layout.len();
+            self.adam.sum_squares(stream, &self.gradient, n, false, false, programmatic)?;
+        } else {
+            self.join_segments(stream, again)?;
+        }
         self.adam.apply(
             stream,
             &self.config.learner,
@@ -329,6 +363,12 @@ impl GpuLearner {
             programmatic,
         )?;
         Ok(())
+    }
+
+    /// Queues the joining of the gradient's segments, onto what is there when `add`, and the sums of its squares.
+    fn join_segments(&self, stream: &Stream, add: bool) -> Result<(), CudaError> {
+        let n = self.layout.n_weights();
+        self.adam.sum_squares(stream, &self.gradient, n, true, add, self.config.programmatic)
     }
 
     /// Queues a whole update from as many sub-batches as the configuration says.
@@ -521,8 +561,9 @@ impl GpuLearner {
         }
         let head_pass = self.head_pass.as_ref().map(HeadPass::kernel);
         let distribution = self.distribution.iter().flat_map(DistributionKernels::all);
+        let noise = self.noise.iter().flat_map(Noise::all);
         let losses = head_pass.into_iter().chain([self.loss.kernel()]).chain(distribution);
-        for kernel in losses.chain(self.adam.all()) {
+        for kernel in losses.chain(self.adam.all()).chain(noise) {
             all.push((kernel.symbol().to_owned(), kernel.resources()?));
         }
         Ok(all)

@@ -25,8 +25,11 @@ pub(super) struct Block {
     acts: Activations,
     /// Target network on the next states, then for Munchausen on the states.
     target_acts: Activations,
+    /// What is asked beside, where noise makes it a pass of its own.
+    beside_acts: Option<Activations>,
     values: Vec<f32>,
     target_values: Vec<f32>,
+    beside_values: Vec<f32>,
     dvalues: Vec<f32>,
     deltas: Deltas,
     losses: Vec<f32>,
@@ -36,14 +39,17 @@ pub(super) struct Block {
 impl Block {
     pub(super) fn new(layout: &MlpLayout, capacity: usize, rule: TargetRule) -> Self {
         let width = layout.n_values();
-        let [online, target] = asked(rule).map(|times| times * capacity);
+        let [online, target] = asked(layout, rule).map(|times| times * capacity);
+        let apart = layout.is_noisy() && (rule.asks_online() || rule.asks_target());
         Self {
             capacity,
             rows: 0,
             acts: Activations::new(layout, online),
             target_acts: Activations::new(layout, target),
-            values: vec![0.0; online * width],
-            target_values: vec![0.0; target * width],
+            beside_acts: apart.then(|| Activations::new(layout, capacity)),
+            values: vec![0.0; capacity * width],
+            target_values: vec![0.0; capacity * width],
+            beside_values: vec![0.0; capacity * width],
             dvalues: vec![0.0; capacity * width],
             deltas: Deltas::new(layout, capacity),
             losses: vec![0.0; capacity],
@@ -60,8 +66,7 @@ impl Block {
     pub(super) fn run(
         &mut self,
         layout: &MlpLayout,
-        online: (&[f32], &PackedWeights),
-        target: (&[f32], &PackedWeights),
+        nets: &Nets<'_>,
         params: &TdLossParams,
         batch: &Batch<'_>,
         first: usize,
@@ -72,26 +77,40 @@ impl Block {
         let states = first * state_dim..(first + rows) * state_dim;
         let next_states = &batch.next_states[states.clone()];
         let states = &batch.states[states];
-        let [online_rows, target_rows] = asked(params.rule).map(|times| times * rows);
+        let [online_times, target_times] = asked(layout, params.rule);
 
         self.target_acts.set_states(0, next_states);
-        if target_rows > rows {
+        if target_times > 1 {
             self.target_acts.set_states(rows, states);
         }
-        forward(layout, target.0, target.1, target_rows, &mut self.target_acts);
-        self.target_acts.values(layout, 0, &mut self.target_values[..target_rows * width]);
+        let (parameters, weights) = nets.target;
+        forward(layout, parameters, weights, target_times * rows, &mut self.target_acts);
+        self.target_acts.values(layout, 0, &mut self.target_values[..rows * width]);
         self.acts.set_states(0, states);
-        if online_rows > rows {
+        if online_times > 1 {
             self.acts.set_states(rows, next_states);
         }
-        forward(layout, online.0, online.1, online_rows, &mut self.acts);
-        self.acts.values(layout, 0, &mut self.values[..online_rows * width]);
+        let (parameters, weights) = nets.online;
+        forward(layout, parameters, weights, online_times * rows, &mut self.acts);
+        self.acts.values(layout, 0, &mut self.values[..rows * width]);
+        let beside = &mut self.beside_values[..rows * width];
+        match &mut self.beside_acts {
+            Some(acts) => {
+                acts.set_states(0, if params.rule.asks_target() { states } else { next_states });
+                let (parameters, weights) = nets.beside;
+                forward(layout, parameters, weights, rows, acts);
+                acts.values(layout, 0, beside);
+            }
+            None if online_times > 1 => self.acts.values(layout, rows, beside),
+            None if target_times > 1 => self.target_acts.values(layout, rows, beside),
+            None => {}
+        }
 
         let of = first..first + rows;
         let input = TdLossInput {
             q: &self.values[..rows * width],
-            q_next_online: &self.values[rows * width..online_rows * width],
-            q_target: &self.target_values[rows * width..target_rows * width],
+            q_next_online: &self.beside_values[..rows * width],
+            q_target: &self.beside_values[..rows * width],
             q_next_target: &self.target_values[..rows * width],
             actions: &batch.actions[of.clone()],
             rewards: &batch.rewards[of.clone()],
@@ -107,7 +126,7 @@ impl Block {
             distribution_loss(returns, params, &input, dvalues, losses, td);
         }
         self.deltas.set_gradient(layout, &self.dvalues[..rows * width]);
-        backward(online.1, &self.acts, rows, &mut self.deltas);
+        backward(nets.online.1, &self.acts, rows, &mut self.deltas);
     }
 
     /// |TD error| of each row.
@@ -124,7 +143,15 @@ impl Block {
     }
 }
 
-/// How often the online and the target network look at a row.
-fn asked(rule: TargetRule) -> [usize; 2] {
-    [1 + usize::from(rule.asks_online()), 1 + usize::from(rule.asks_target())]
+/// Weights of the three passes, flat and packed; those beside are read where noise sets them apart.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nets<'a> {
+    pub(super) online: (&'a [f32], &'a PackedWeights),
+    pub(super) beside: (&'a [f32], &'a PackedWeights),
+    pub(super) target: (&'a [f32], &'a PackedWeights),
+}
+
+/// How often the online and the target network look at a row with the same weights.
+fn asked(layout: &MlpLayout, rule: TargetRule) -> [usize; 2] {
+    [rule.asks_online(), rule.asks_target()].map(|asked| 1 + usize::from(asked && !layout.is_noisy()))
 }

@@ -4,13 +4,14 @@ use foxhunt_core::record::{Fault, FaultKind};
 use foxhunt_core::settings::{GuardSettings, LearnerSettings, TargetUpdate};
 use rayon::prelude::*;
 
-use super::block::{Block, block_rows};
+use super::block::{Block, Nets, block_rows};
 use super::{Batch, LearnerCounts, LearnerState, MAX_CLIP_NORM, UpdateReport};
 use crate::adam::{
     AdamParams, AdamScale, adam_step, clip_coefficient, global_norm, hard_sync, hard_sync_due, polyak,
 };
 use crate::guard::{CollapseCounter, check, count_non_finite};
-use crate::mlp::{MlpLayout, Network, parameter_gradient};
+use crate::mlp::{MlpLayout, Network, PackedWeights, parameter_gradient};
+use crate::noise::{NoiseSource, Pass};
 use crate::td_loss::{TargetRule, TdLossParams, TdLossSums};
 
 /// The optimiser and the rules of an update; the two networks belong to the caller.
@@ -24,15 +25,54 @@ pub struct CpuUpdate {
     guard: GuardSettings,
     gradient: Vec<f32>,
     blocks: Vec<Block>,
+    noise: Option<Noise>,
     losses: Vec<f32>,
     td: Vec<f32>,
     faults: Vec<Fault>,
 }
 
+/// The noise of an update, and the weights drawn with it.
+#[derive(Debug)]
+struct Noise {
+    source: NoiseSource,
+    online: Network,
+    beside: Network,
+    target: Network,
+}
+
+impl Noise {
+    fn new(layout: &MlpLayout, seed: u64) -> Self {
+        let source = NoiseSource::new(layout, seed);
+        let drawn = Network::new(layout.means(), vec![0.0; layout.n_weights()]);
+        Self { source, beside: drawn.clone(), target: drawn.clone(), online: drawn }
+    }
+
+    /// Draws the weights of update number `tried` among those tried, 0 for the first.
+    fn draw(&mut self, rule: TargetRule, tried: u64, online: &Network, target: &Network) {
+        let Self { source, online: o, beside, target: t } = self;
+        let beside_of = if rule.asks_target() { target } else { online };
+        let draw = |pass, of: &Network, to: &mut Network| {
+            source.weights(pass, tried, of.parameters(), to.parameters_mut());
+            to.pack();
+        };
+        draw(Pass::Online, online, o);
+        if rule.asks_online() || rule.asks_target() {
+            draw(Pass::Beside, beside_of, beside);
+        }
+        draw(Pass::Target, target, t);
+    }
+}
+
+/// Weights of a packed network.
+fn weights(network: &Network) -> (&[f32], &PackedWeights) {
+    let (_, parameters, packed) = network.parts();
+    (parameters, packed)
+}
+
 impl CpuUpdate {
-    /// The start for networks of `layout`.
+    /// The start for networks of `layout`; the noise of a noisy one is that of `seed`.
     #[must_use]
-    pub fn new(layout: &MlpLayout, settings: &LearnerSettings, guard: &GuardSettings) -> Self {
+    pub fn new(layout: &MlpLayout, settings: &LearnerSettings, guard: &GuardSettings, seed: u64) -> Self {
         let n = layout.len();
         Self {
             m: vec![0.0; n],
@@ -43,6 +83,7 @@ impl CpuUpdate {
             guard: guard.clone(),
             gradient: vec![0.0; n],
             blocks: Vec::new(),
+            noise: layout.is_noisy().then(|| Noise::new(layout, seed)),
             losses: Vec::new(),
             td: Vec::new(),
             faults: Vec::new(),
@@ -175,12 +216,25 @@ impl CpuUpdate {
         rows_total: usize,
         step: u64,
     ) -> (f64, f64, f64) {
-        rayon::join(|| online.pack(), || target.pack());
-        let (layout, online, online_weights) = online.parts();
-        let (_, target, target_weights) = target.parts();
+        let rule = TargetRule::of(&self.settings);
+        let tried = step - 1;
+        if self.noise.is_none() {
+            rayon::join(|| online.pack(), || target.pack());
+        }
+        let (online, target) = (&*online, &*target);
+        let layout = online.layout();
+        let (online, beside, target) = match &mut self.noise {
+            Some(noise) => {
+                noise.draw(rule, tried, online, target);
+                (&noise.online, &noise.beside, &noise.target)
+            }
+            None => (online, online, target),
+        };
+        let nets = Nets { online: weights(online), beside: weights(beside), target: weights(target) };
+        let n_weights = layout.n_weights();
         let params = TdLossParams {
             head: layout.shape().head,
-            rule: TargetRule::of(&self.settings),
+            rule,
             huber_delta: self.settings.huber_delta as f32,
             rows_total,
         };
@@ -194,14 +248,7 @@ impl CpuUpdate {
                 .resize_with(n_blocks.max(self.blocks.len()), || Block::new(layout, block_rows, params.rule));
             let blocks = &mut self.blocks[..n_blocks];
             blocks.par_iter_mut().with_max_len(1).enumerate().for_each(|(i, block)| {
-                block.run(
-                    layout,
-                    (online, online_weights),
-                    (target, target_weights),
-                    &params,
-                    batch,
-                    i * block_rows,
-                );
+                block.run(layout, &nets, &params, batch, i * block_rows);
             });
             let first = self.td.len();
             self.losses.clear();
@@ -214,7 +261,10 @@ impl CpuUpdate {
             td_error += sums.td_error;
             non_finite += sums.non_finite;
             let parts: Vec<_> = blocks.iter().map(Block::gradient_part).collect();
-            parameter_gradient(layout, &parts, &mut self.gradient, b > 0);
+            parameter_gradient(layout, &parts, &mut self.gradient[..n_weights], b > 0);
+        }
+        if let Some(noise) = &self.noise {
+            noise.source.scale_gradient(Pass::Online, tried, &mut self.gradient);
         }
         if non_finite > 0 {
             self.faults.push(Fault { step, kind: FaultKind::NonFiniteTdError, count: non_finite });

@@ -6,6 +6,7 @@
 //!    relu or an argmax can lose one (case C12).
 //! 2. Two or three forward passes ([`crate::mlp`]; what the targets ask decides), targets and loss ([`crate::td_loss`]), the way back, and the gradient
 //!    summed over the rows of every sub-batch. Loss and |TD error| are means over all rows.
+//!    With noise ([`crate::noise`]) the weights of every pass are drawn first, and the gradient goes on to their scales.
 //! 3. **The gate.** With any such value, a non-finite TD error, loss or gradient norm, nothing is applied: online and
 //!    target parameters, moments and Adam's step count keep every bit, and priorities must not be written. Else the
 //!    gradient is clipped, Adam steps, the target follows ([`crate::adam`]).

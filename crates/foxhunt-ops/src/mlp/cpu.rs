@@ -38,12 +38,12 @@ impl PackedWeights {
         }
     }
 
-    /// Reads the weights out of the flat `parameters`, on the current thread pool.
+    /// Reads the weights out of the flat `parameters`, f32 `[n_weights]`, on the current thread pool.
     ///
     /// # Panics
     /// When `parameters` is not of the layout's length.
     pub fn pack(&mut self, layout: &MlpLayout, parameters: &[f32]) {
-        assert_eq!(parameters.len(), layout.len(), "parameters of this layout");
+        assert_eq!(parameters.len(), layout.n_weights(), "parameters of this layout");
         let layers = layout.layers();
         let mut tasks = Vec::new();
         for (layer, panels) in layers.iter().zip(&mut self.forward) {
@@ -243,8 +243,8 @@ pub struct GradientPart<'a> {
     pub rows: usize,
 }
 
-/// Gradient with respect to the parameters over the rows of the parts, which are one sub-batch in order: written, or
-/// added when `accumulate`. Runs on the current thread pool.
+/// Gradient with respect to the weights, f32 `[n_weights]`, over the rows of the parts, which are one sub-batch in order:
+/// written, or added when `accumulate`. Runs on the current thread pool.
 ///
 /// The rows are cut into segments of [`SEGMENT`]. A segment is one chain of fused multiply-adds from 0, over its rows in
 /// order; segments are added to what was there one after the other.
@@ -257,7 +257,7 @@ pub fn parameter_gradient(
     gradient: &mut [f32],
     accumulate: bool,
 ) {
-    assert_eq!(gradient.len(), layout.len(), "one gradient for each parameter");
+    assert_eq!(gradient.len(), layout.n_weights(), "one gradient for each weight");
     let mut slabs = Vec::with_capacity(layout.layers().iter().map(|l| l.n_out.div_ceil(WIDTH)).sum());
     let mut rest = gradient;
     for (l, layer) in layout.layers().iter().enumerate() {

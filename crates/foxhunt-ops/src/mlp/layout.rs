@@ -94,13 +94,17 @@ pub struct MlpLayout {
     parameters: Vec<Parameter>,
     layers: Vec<Layer>,
     len: usize,
+    n_weights: usize,
+    /// What scales begin as, times the root of their layer's inputs; none without noise.
+    noise: Option<f32>,
 }
 
 impl MlpLayout {
     /// Lays out a network.
     #[must_use]
     pub fn new(shape: MlpShape) -> Self {
-        let mut layout = Self { parameters: Vec::new(), layers: Vec::new(), len: 0, shape: shape.clone() };
+        let (parameters, layers) = (Vec::new(), Vec::new());
+        let mut layout = Self { parameters, layers, len: 0, n_weights: 0, noise: None, shape: shape.clone() };
         let mut n_in = shape.state_dim;
         for (l, &n_out) in shape.hidden.iter().enumerate() {
             let weight = layout.push(format!("layer{l}.weight"), vec![n_out, n_in], n_in);
@@ -121,7 +125,40 @@ impl MlpLayout {
             (weight, layout.push(format!("{q}.bias"), vec![n_values], n_in), n_values)
         };
         layout.layers.push(Layer { n_in, n_out, weight, bias });
+        layout.n_weights = layout.len;
         layout
+    }
+
+    /// The same, and with `noise` a scale beside each parameter ([`crate::noise`]): all of them behind the parameters, in
+    /// their order and under their names with `_sigma` at the end, at first `noise / sqrt(in)`.
+    #[must_use]
+    pub fn with_noise(shape: MlpShape, noise: Option<f32>) -> Self {
+        let mut layout = Self::new(shape);
+        layout.noise = noise;
+        if noise.is_some() {
+            for Parameter { name, shape, fan_in, .. } in layout.parameters.clone() {
+                layout.push(format!("{name}_sigma"), shape, fan_in);
+            }
+        }
+        layout
+    }
+
+    /// The layout without scales: what acts without noise.
+    #[must_use]
+    pub fn means(&self) -> Self {
+        Self::new(self.shape.clone())
+    }
+
+    /// Whether the layers have noise.
+    #[must_use]
+    pub fn is_noisy(&self) -> bool {
+        self.noise.is_some()
+    }
+
+    /// Elements that products read: [`MlpLayout::len`], or half of it with noise. They come first.
+    #[must_use]
+    pub fn n_weights(&self) -> usize {
+        self.n_weights
     }
 
     /// What the network is made of.
@@ -178,6 +215,10 @@ impl MlpLayout {
         let philox = Philox::new(seed);
         let mut values = Vec::with_capacity(self.len);
         for (p, parameter) in self.parameters.iter().enumerate() {
+            if let Some(noise) = self.noise.filter(|_| parameter.offset >= self.n_weights) {
+                values.resize(values.len() + parameter.len(), noise / (parameter.fan_in as f32).sqrt());
+                continue;
+            }
             let bound = 1.0 / (parameter.fan_in as f32).sqrt();
             let mut stream = philox.stream(Purpose::Init, p as u32, 0);
             values.extend((0..parameter.len()).map(|_| bound * (2.0 * stream.next_f32() - 1.0)));

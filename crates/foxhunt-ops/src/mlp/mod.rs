@@ -23,6 +23,8 @@
 //! `torch.nn.Linear` (He et al., arXiv 1502.01852, with a = sqrt 5); value `i` of parameter number `p` of the
 //! table is `bound * (2 u - 1)` with `u` the `i`-th f32 of the Philox stream (Init, stream = p, step = 0).
 //!
+//! A layout with noise has a scale beside each parameter, behind all of them ([`crate::noise`]); products read the first half.
+//!
 //! This module holds no loss and no optimiser.
 
 mod cpu;

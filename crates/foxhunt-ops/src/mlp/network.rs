@@ -45,7 +45,7 @@ impl Network {
     /// Packs the weights anew if the parameters have changed.
     pub fn pack(&mut self) {
         if !self.fresh {
-            self.weights.pack(&self.layout, &self.parameters);
+            self.weights.pack(&self.layout, &self.parameters[..self.layout.n_weights()]);
             self.fresh = true;
         }
     }
@@ -56,7 +56,7 @@ impl Network {
         (&self.layout, &self.parameters, &self.weights)
     }
 
-    /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`; see [`Forward::q_values`].
+    /// Without noise, whatever the layout: q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`; see [`Forward::q_values`].
     ///
     /// # Panics
     /// When the slices do not fit each other.

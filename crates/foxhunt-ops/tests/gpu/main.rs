@@ -16,6 +16,7 @@ mod injection;
 mod laws;
 mod layer;
 mod learner;
+mod options;
 mod oracle;
 mod parity;
 mod precision;
@@ -53,6 +54,7 @@ fn tests() -> Vec<Test> {
     all.extend(guard::TESTS);
     all.extend(q_monitor::TESTS);
     all.extend(learner::TESTS);
+    all.extend(options::TESTS);
     all.extend(distribution::TESTS);
     all.extend(injection::TESTS);
     all.extend(precision::TESTS);

@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod cuda;
+mod cuda_options;
 mod engine_state;
 mod faults;
 mod learns;

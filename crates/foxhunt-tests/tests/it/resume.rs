@@ -1,10 +1,10 @@
 //! Going on equals never having stopped, to the bit, for every way of drawing and every head.
 
-use foxhunt::Trainer;
 use foxhunt::engine_choice::build_engine;
 use foxhunt::trainer::StopReason;
-use foxhunt_core::Head;
+use foxhunt::{Policy, Trainer};
 use foxhunt_core::settings::{NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
+use foxhunt_core::{Head, LinearSchedule};
 
 use crate::support::{StopAt, assert_same_bits, bars, metrics, newest, run, tiny};
 
@@ -50,6 +50,42 @@ fn resumed_equals_uninterrupted() {
                 assert_eq!(second.evaluation, whole.evaluation, "{context}");
             }
         }
+    }
+}
+
+/// What draws noise or asks more of the target network goes on as well, and leaves a policy of means alone behind.
+#[test]
+fn noise_and_munchausen_go_on_to_the_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    for (noisy, munchausen, c51_atoms, head) in [
+        (true, false, 0, Head::Exposure),
+        (false, true, 0, Head::Factored),
+        (true, true, 0, Head::Branching),
+        (true, false, 11, Head::Branching),
+    ] {
+        let mut settings = tiny(dir.path());
+        settings.network.head = head;
+        (settings.network.noisy, settings.network.c51_atoms) = (noisy, c51_atoms);
+        (settings.learner.double, settings.learner.munchausen) = (!munchausen, munchausen);
+        settings.guard.nan_policy = NanPolicy::Rollback;
+        if noisy {
+            settings.exploration.epsilon = LinearSchedule::constant(0.0);
+        }
+        let whole = run(&settings);
+        let want = newest(&whole.run);
+        assert_eq!(want.snapshot.arrays.contains_key("online.layer0.weight_sigma"), noisy);
+        for k in [3, 5, 8, 11] {
+            let context = format!("{head:?} stopped at look {k}");
+            let stop = StopAt::look(k);
+            let first = Trainer::new(&settings, bars(1)).unwrap().stop_on(&stop).run().unwrap();
+            assert_eq!(first.stop_reason, StopReason::Interrupted, "{context}");
+            let second = Trainer::resume(first.run.folder(), bars(1)).unwrap().run().unwrap();
+            assert_same_bits(&newest(&second.run).snapshot, &want.snapshot, &context);
+            assert_eq!(metrics(&second.run), metrics(&whole.run), "{context}");
+            assert_eq!(second.evaluation, whole.evaluation, "{context}");
+        }
+        let policy = Policy::load(whole.run.folder()).unwrap();
+        assert!(policy.arrays().arrays.keys().all(|name| !name.ends_with("_sigma")));
     }
 }
 

@@ -195,6 +195,7 @@ fn context(key: &str, dir: &Path) -> Settings {
             s.learner.target = TargetUpdate::Hard { every: 1_000 };
             s.learner.learning_rate = LinearSchedule::constant(0.02);
         }
+        "network.noisy_sigma" => s.network.noisy = true,
         "learner.munchausen" => s.learner.double = false,
         "learner.munchausen_alpha" | "learner.munchausen_tau" | "learner.munchausen_floor" => {
             (s.learner.double, s.learner.munchausen) = (false, true);

@@ -40,6 +40,11 @@ impl Collector {
         self.0.env_steps()
     }
 
+    /// Vector steps since the start of training.
+    pub(super) fn vector_steps(&self) -> u64 {
+        self.0.vector_steps()
+    }
+
     /// What it counted since the last call.
     pub(super) fn take_stats(&mut self) -> CollectStats {
         self.0.take_tally().stats()

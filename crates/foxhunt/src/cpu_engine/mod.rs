@@ -104,7 +104,8 @@ impl Core {
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
         let Self { collector, replay, learner, progress, q, .. } = self;
         for _ in 0..vector_steps {
-            collector.vector_step(q, |states, q| learner.network_mut().q_values(states, q), replay)?;
+            let step = collector.vector_steps();
+            collector.vector_step(q, |states, q| learner.acting_q_values(step, states, q), replay)?;
             progress.status.env_steps = collector.env_steps();
         }
         Ok(())
@@ -276,6 +277,6 @@ impl Engine for CpuEngine {
 
     fn parameters(&mut self) -> Result<Snapshot, MLError> {
         let network = self.core.learner.network();
-        Ok(named(network.layout(), network.parameters()))
+        Ok(named(&network.layout().means(), network.parameters()))
     }
 }

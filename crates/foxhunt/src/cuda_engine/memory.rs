@@ -77,6 +77,8 @@ impl Plan {
         let learner = GpuLearnerConfig {
             learner: settings.learner.clone(),
             guard: settings.guard.clone(),
+            noise: network.noisy.then_some(network.noisy_sigma as f32),
+            seed: settings.run.seed,
             acting_rows: settings.env.n_envs,
             ..GpuLearnerConfig::new(shape)
         };

@@ -150,6 +150,8 @@ impl CudaEngine {
         }
         let (n_envs, n_outputs) = (settings.env.n_envs, settings.network.head.n_outputs());
         let layers = settings.network.hidden.len() + 1;
+        // Launches that noise adds: draws, and behind the way back at most a join and the scales.
+        let [draws, noise] = [1, 3].map(|launches| if settings.network.noisy { launches } else { 0 });
         let batches = (0..settings.learner.accumulation)
             .map(|_| DeviceBatch::zeros(&stream, settings.learner.batch, STATE_DIM))
             .collect::<Result<_, _>>()?;
@@ -164,8 +166,8 @@ impl CudaEngine {
             source,
             q: stream.zeros("Q-values", [n_envs, n_outputs])?,
             batches,
-            collecting: Chain::new(layers + 4),
-            updating: Chain::new(settings.learner.accumulation * (2 * layers + 4) + 3),
+            collecting: Chain::new(layers + 4 + draws),
+            updating: Chain::new(settings.learner.accumulation * (2 * layers + 4) + 3 + noise),
             known: LearnerProgress::default(),
             faults: Vec::new(),
             faults_lost: 0,
@@ -291,7 +293,7 @@ impl Engine for CudaEngine {
         collect_time.begin(stream)?;
         let n_envs = collector.config().n_envs;
         let mut act = |s: &Stream, collector: &mut GpuCollector, ahead: Ahead| {
-            learner.q_values_behind(s, collector.states(), n_envs, q, ahead)?;
+            learner.acting_q_values(s, collector.clock(), collector.states(), n_envs, q, ahead)?;
             collector.step(s, q).map_err(MLError::from)
         };
         match store {
@@ -406,6 +408,6 @@ impl Engine for CudaEngine {
 
     fn parameters(&mut self) -> Result<Snapshot, MLError> {
         let parameters = self.stream.download(self.learner.online())?;
-        Ok(named(self.learner.layout(), &parameters))
+        Ok(named(&self.learner.layout().means(), &parameters))
     }
 }

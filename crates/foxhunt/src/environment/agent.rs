@@ -198,7 +198,7 @@ impl<E: Environment> Agent<E> {
 
     /// Advances every environment by one step and stores what is complete.
     fn vector_step(&mut self, epoch: &mut AgentEpoch) -> Result<(), MLError> {
-        self.learner.network_mut().q_values(&self.states, &mut self.q)?;
+        self.learner.acting_q_values(self.vector_step, &self.states, &mut self.q)?;
         let epsilon = self.epsilon() as f32;
         let explore = Explore { philox: self.philox, vector_step: self.vector_step, first_env: 0, epsilon };
         select_actions(&self.q, self.n_actions, None, &explore, &mut self.actions);

@@ -190,6 +190,44 @@ fn what_is_not_finite_is_refused_and_counted() {
     assert!(report.returns.iter().all(|r| r.is_finite()));
 }
 
+/// One state, two actions, an episode a step whose return is the action.
+#[derive(Default)]
+struct Choice;
+
+impl Environment for Choice {
+    fn state_dim(&self) -> usize {
+        1
+    }
+    fn n_actions(&self) -> usize {
+        2
+    }
+    fn reset(&mut self, _: &mut PhiloxStream, state: &mut [f32]) {
+        state[0] = 1.0;
+    }
+    fn step(&mut self, action: u32, state: &mut [f32]) -> Outcome {
+        state[0] = 1.0;
+        Outcome { reward: action as f32, terminated: true, truncated: false }
+    }
+}
+
+/// Without a random action ever, noise alone makes an agent try both actions; the same ones in every environment of a step.
+#[test]
+fn noise_explores() {
+    let returns = |noisy| {
+        let mut settings = settings();
+        (settings.network.noisy, settings.exploration.epsilon) = (noisy, LinearSchedule::constant(0.0));
+        let mut agent = Agent::new(&settings, vec![Choice, Choice, Choice]).unwrap();
+        // Everything is collected before the first update.
+        agent.epoch().unwrap().returns
+    };
+    let greedy = returns(false);
+    assert!(greedy.len() > 900 && greedy.iter().all(|&r| r == greedy[0]));
+    let noisy = returns(true);
+    let ones = noisy.iter().filter(|&&r| r == 1.0).count() as f64 / noisy.len() as f64;
+    assert!((0.02..0.98).contains(&ones), "{ones}");
+    assert!(noisy.chunks(3).all(|step| step.iter().all(|&r| r == step[0])));
+}
+
 #[test]
 fn nonsense_is_refused_by_name() {
     let refused = Agent::new(&settings(), Vec::<CartPole>::new()).err().unwrap();

@@ -97,7 +97,7 @@ pub fn check(policy: &Policy, format: Format, path: &Path) -> Result<Parity, MLE
             let (arrays, _) = state_file::read(path)
                 .map_err(|fault| MLError::CheckpointFile { path: path.to_path_buf(), fault })?;
             let parameters = flat(layout, &arrays).map_err(unfit)?;
-            Written::Network(QNetwork::with_parameters(layout.clone(), parameters)?)
+            Written::Network(Box::new(QNetwork::with_parameters(layout.clone(), parameters)?))
         }
     };
     check_states(CHECKED_STATES, state_dim)
@@ -124,7 +124,7 @@ pub fn check(policy: &Policy, format: Format, path: &Path) -> Result<Parity, MLE
 #[derive(Clone)]
 enum Written {
     Graph(Graph),
-    Network(QNetwork),
+    Network(Box<QNetwork>),
 }
 
 fn q_values(network: &mut QNetwork, states: &[f32]) -> Result<Vec<f64>, MLError> {

@@ -27,7 +27,8 @@ impl QNetwork {
     /// The same for another action space than that of the settings.
     #[must_use]
     pub fn for_actions(settings: &NetworkSettings, state_dim: usize, head: ActionSpace, seed: u64) -> Self {
-        let layout = MlpLayout::new(MlpShape::of(settings, state_dim, head));
+        let noise = settings.noisy.then_some(settings.noisy_sigma as f32);
+        let layout = MlpLayout::with_noise(MlpShape::of(settings, state_dim, head), noise);
         let parameters = layout.init(seed);
         Self { core: Network::new(layout, parameters) }
     }
@@ -60,6 +61,12 @@ impl QNetwork {
         Ok(Self { core: Network::new(layout, parameters) })
     }
 
+    /// A network of `layout` whose parameters are to come.
+    pub(super) fn zeros(layout: MlpLayout) -> Self {
+        let parameters = vec![0.0; layout.len()];
+        Self { core: Network::new(layout, parameters) }
+    }
+
     /// Where each parameter lies.
     #[must_use]
     pub fn layout(&self) -> &MlpLayout {
@@ -88,7 +95,8 @@ impl QNetwork {
     }
 
     /// Q-values of `states`, f32 `[B, state_dim]`, into `q`, f32 `[B, n_outputs]`; no graph is kept. For the
-    /// branching head a row holds 5 exposures, 3 order types, 3 urgencies. A NaN in a state gives NaN Q-values.
+    /// branching head a row holds 5 exposures, 3 order types, 3 urgencies. A NaN in a state gives NaN Q-values. Noisy layers
+    /// answer by their means.
     ///
     /// # Errors
     /// [`MLError::Shape`] when the slices do not fit each other.
@@ -107,7 +115,7 @@ impl QNetwork {
     }
 
     /// Q-values of `states`, f32 `[B, state_dim]` on the CPU, as a tensor `[B, n_outputs]`, by candle. The parameters
-    /// enter as constants; use [`reference::forward`] with a `Var` for gradients.
+    /// enter as constants, of noisy layers the means; use [`reference::forward`] with a `Var` for gradients.
     ///
     /// # Errors
     /// [`MLError::Tensor`] for a tensor that does not fit.

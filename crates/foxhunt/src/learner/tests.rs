@@ -11,6 +11,7 @@ use crate::MLError;
 use crate::engine::Snapshot;
 
 mod distributions;
+mod noisy;
 
 const STATE_DIM: usize = 7;
 
@@ -95,12 +96,12 @@ fn assert_close(what: &str, got: &[f32], want: &[f64], tolerance: f64) {
 }
 
 /// Q, loss, |TD error|, gradient, norm, and the state after three updates, against PyTorch in f64, for DQN, C51, QR-DQN
-/// (tests/golden/learner.py) and Munchausen (munchausen.py). Case C18 in a network: moments and weights carry over from step
-/// to step.
+/// (tests/golden/learner.py), Munchausen and noise (options.py). Case C18 in a network: moments and weights carry over from
+/// step to step.
 #[test]
 fn updates_equal_pytorch() {
     for document in
-        [include_str!("../../tests/golden/learner.json"), include_str!("../../tests/golden/munchausen.json")]
+        [include_str!("../../tests/golden/learner.json"), include_str!("../../tests/golden/options.json")]
     {
         equals_golden(&serde_json::from_str(document).unwrap());
     }
@@ -123,12 +124,15 @@ fn equals_golden(golden: &Value) {
             kind => assert_eq!(kind, "dqn"),
         }
         settings.learner.double = case["double"].as_bool().unwrap();
-        if let Some(rule) = case.get("munchausen") {
+        if let Some(rule) = case.get("munchausen").filter(|rule| rule.is_object()) {
             let of = |key: &str| rule[key].as_f64().unwrap();
             let l = &mut settings.learner;
             l.munchausen = true;
             (l.munchausen_alpha, l.munchausen_tau, l.munchausen_floor) =
                 (of("alpha"), of("tau"), of("floor"));
+        }
+        if let Some(seed) = case.get("noise_seed").and_then(Value::as_u64) {
+            (settings.network.noisy, settings.run.seed) = (true, seed);
         }
         settings.learner.huber_delta = number("huber_delta");
         settings.learner.clip_norm = number("clip_norm");

@@ -4,6 +4,7 @@ use foxhunt_core::ActionSpace;
 use foxhunt_core::action::ActionError;
 use foxhunt_core::settings::Settings;
 use foxhunt_ops::learner::{Batch, CpuUpdate, LearnerCounts, LearnerState, UpdateReport};
+use foxhunt_ops::noise::{NoiseSource, Pass};
 
 use super::{QNetwork, state};
 use crate::MLError;
@@ -14,6 +15,13 @@ pub struct Learner {
     network: QNetwork,
     target: QNetwork,
     update: CpuUpdate,
+    acting: Option<Acting>,
+}
+
+/// The online network with noise in its weights, to act with.
+struct Acting {
+    noise: NoiseSource,
+    drawn: QNetwork,
 }
 
 impl Learner {
@@ -27,8 +35,13 @@ impl Learner {
     #[must_use]
     pub fn for_actions(settings: &Settings, state_dim: usize, head: ActionSpace) -> Self {
         let network = QNetwork::for_actions(&settings.network, state_dim, head, settings.run.seed);
-        let update = CpuUpdate::new(network.layout(), &settings.learner, &settings.guard);
-        Self { target: network.clone(), network, update }
+        let (layout, seed) = (network.layout(), settings.run.seed);
+        let update = CpuUpdate::new(layout, &settings.learner, &settings.guard, seed);
+        let acting = layout.is_noisy().then(|| Acting {
+            noise: NoiseSource::new(layout, seed),
+            drawn: QNetwork::zeros(layout.means()),
+        });
+        Self { target: network.clone(), network, update, acting }
     }
 
     /// The online network.
@@ -40,6 +53,23 @@ impl Learner {
     /// The online network, for its forward passes.
     pub fn network_mut(&mut self) -> &mut QNetwork {
         &mut self.network
+    }
+
+    /// Q-values to act by in vector step `vector_step`, as [`QNetwork::q_values`]: of noisy layers with weights drawn for that
+    /// step, the same for all rows.
+    ///
+    /// # Errors
+    /// As [`QNetwork::q_values`].
+    pub fn acting_q_values(
+        &mut self,
+        vector_step: u64,
+        states: &[f32],
+        q: &mut [f32],
+    ) -> Result<(), MLError> {
+        let Some(Acting { noise, drawn }) = &mut self.acting else { return self.network.q_values(states, q) };
+        let weights = drawn.core_mut().parameters_mut();
+        noise.weights(Pass::Acting, vector_step, self.network.parameters(), weights);
+        drawn.q_values(states, q)
     }
 
     /// The target network's flat parameters.

@@ -16,7 +16,7 @@ fn log_policy(q: &[f32], tau: f64) -> Vec<f64> {
     scaled.iter().map(|x| x - sum.ln()).collect()
 }
 
-/// Equation 2 of the paper for one branch: `sum pi (q - tau ln pi)`, and the clipped `tau ln pi(a)`.
+/// The paper's target for one branch: `sum pi (q - tau ln pi)`, and the clipped `tau ln pi(a)`.
 fn by_the_paper(rule: &Munchausen, next: &[f32], at_state: &[f32], action: usize) -> (f64, f64) {
     let value = log_policy(next, rule.tau)
         .iter()
