@@ -7,8 +7,12 @@ mod support;
 
 #[path = "load/binary.rs"]
 mod binary;
+#[path = "load/binary_dirt.rs"]
+mod binary_dirt;
 #[path = "load/dialects.rs"]
 mod dialects;
+#[path = "load/dirt.rs"]
+mod dirt;
 #[path = "load/faults.rs"]
 mod faults;
 #[path = "load/repair.rs"]

@@ -55,7 +55,7 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
             }),
         };
     };
-    let mut buffer = FieldBuffer::new(opening.separator);
+    let mut buffer = FieldBuffer::new(opening.separator, terminator);
     let fields = row::split_checked(&file, &mut buffer, row, line)?;
     let (time_text, time_column) = match opening.layout.time {
         TimeColumns::One(index) => (fields.get(index), index),
@@ -219,7 +219,7 @@ impl Opening {
 
         let mut first_error = None;
         for separator in candidates(line, told_separator) {
-            let mut buffer = FieldBuffer::new(separator);
+            let mut buffer = FieldBuffer::new(separator, terminator);
             let fields =
                 buffer.split(line).ok_or_else(|| MarketError::UnclosedQuote { path: path.into(), row })?;
             let mut names = Vec::with_capacity(fields.len());

@@ -33,7 +33,7 @@ const NAMES: [[&str; 6]; 5] = [
 const N_TIMES: usize = 9;
 
 /// The times of the series are whole seconds, so that every layout can hold them.
-fn write_time(ns: i64, layout: usize) -> String {
+pub(crate) fn write_time(ns: i64, layout: usize) -> String {
     let time = jiff::Timestamp::from_nanosecond(i128::from(ns)).unwrap();
     let local = jiff::tz::TimeZone::UTC.to_datetime(time);
     let (date, clock) = (local.date(), local.time());
@@ -119,7 +119,7 @@ prop_compose! {
 
 prop_compose! {
     /// Between 2001 and 2033, a second to some days apart, prices of up to six decimals.
-    fn series()(
+    pub(crate) fn series()(
         start in 1_000_000_000_i64..2_000_000_000,
         steps in prop::collection::vec((1_i64..200_000, 1_u32..100_000_000, 0_u32..1000, 0_u32..1000, 0_u32..1000, 0_u32..1_000_000), 2..60),
         decimals in 0_i32..7,

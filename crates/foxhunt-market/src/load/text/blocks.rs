@@ -46,7 +46,9 @@ impl Blocks {
         }
         let mut block = std::mem::take(&mut self.carry);
         let wanted = BLOCK.saturating_sub(block.len());
-        block.reserve_exact(wanted);
+        block
+            .try_reserve_exact(wanted)
+            .map_err(|_| (self.damaged)(&std::io::ErrorKind::OutOfMemory.into()))?;
         let read =
             (&mut self.reader).take(wanted as u64).read_to_end(&mut block).map_err(|e| (self.damaged)(&e))?;
         if read < wanted {

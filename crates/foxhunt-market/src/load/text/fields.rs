@@ -3,6 +3,8 @@
 /// Splits lines, reusing its memory.
 pub(super) struct FieldBuffer {
     separator: u8,
+    /// What lines end with, and so no line holds.
+    terminator: u8,
     /// Start and end of each field.
     ranges: Vec<(usize, usize)>,
     /// Fields of a quoted line without their quotes.
@@ -29,8 +31,8 @@ impl<'a> Fields<'a> {
 }
 
 impl FieldBuffer {
-    pub(super) fn new(separator: u8) -> Self {
-        Self { separator, ranges: Vec::new(), unquoted: Vec::new(), ends: Vec::new() }
+    pub(super) fn new(separator: u8, terminator: u8) -> Self {
+        Self { separator, terminator, ranges: Vec::new(), unquoted: Vec::new(), ends: Vec::new() }
     }
 
     pub(super) fn separator(&self) -> u8 {
@@ -62,7 +64,11 @@ impl FieldBuffer {
 
     #[cold]
     fn split_quoted<'a>(&'a mut self, line: &'a [u8]) -> Fields<'a> {
-        let mut reader = csv_core::ReaderBuilder::new().delimiter(self.separator).build();
+        // By itself it would end a record at a carriage return inside the line and drop the rest.
+        let mut reader = csv_core::ReaderBuilder::new()
+            .delimiter(self.separator)
+            .terminator(csv_core::Terminator::Any(self.terminator))
+            .build();
         // Unquoting never makes a line longer.
         self.unquoted.clear();
         self.unquoted.resize(line.len() + 1, 0);
@@ -86,7 +92,7 @@ mod tests {
     use super::*;
 
     fn split(line: &str, separator: u8) -> Option<Vec<String>> {
-        let mut buffer = FieldBuffer::new(separator);
+        let mut buffer = FieldBuffer::new(separator, b'\n');
         let fields = buffer.split(line.as_bytes())?;
         Some((0..fields.len()).map(|i| String::from_utf8_lossy(fields.get(i)).into_owned()).collect())
     }
@@ -103,6 +109,9 @@ mod tests {
             (r#""say ""hi""",1"#, vec![r#"say "hi""#, "1"]),
             (r#""""#, vec![""]),
             (r#"a,"",b"#, vec!["a", "", "b"]),
+            // A carriage return that ends no line belongs to its field.
+            ("\"a\",b\r\"c\",d", vec!["a", "b\r\"c\"", "d"]),
+            ("\"a\"\r,b", vec!["a\r", "b"]),
         ] {
             assert_eq!(split(line, b',').unwrap(), want, "{line}");
         }

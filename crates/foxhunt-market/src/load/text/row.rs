@@ -31,7 +31,7 @@ impl RowParser<'_> {
         let mut chunk = Chunk::new(self.file.layout, data.len() / 40);
         let mut others = Symbols::default();
         let mut other_rows = 0;
-        let mut buffer = FieldBuffer::new(self.separator);
+        let mut buffer = FieldBuffer::new(self.separator, self.terminator);
         for (row, line) in Lines::new(data, self.terminator, first_row) {
             if line.len() > MAX_LINE {
                 let path = self.file.path.into();
