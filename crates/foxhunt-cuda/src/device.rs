@@ -3,6 +3,7 @@
 //! The context is the device's primary one, which every library in the process shares. Work is queued by
 //! [`Stream`], not here.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUresult};
@@ -37,6 +38,8 @@ pub struct Device {
     info: DeviceInfo,
     fault: OnceLock<CudaError>,
     last_kernel: Mutex<&'static str>,
+    /// Bytes of host memory that may still be pinned.
+    pinned_left: AtomicU64,
 }
 
 /// Describes device `ordinal`, or says why there is none. Never panics.
@@ -96,7 +99,13 @@ impl Device {
             driver_version: version.unsigned_abs(),
         };
         let context = Arc::clone(context);
-        Ok(Arc::new(Self { context, info, fault: OnceLock::new(), last_kernel: Mutex::new("none") }))
+        Ok(Arc::new(Self {
+            context,
+            info,
+            fault: OnceLock::new(),
+            last_kernel: Mutex::new("none"),
+            pinned_left: AtomicU64::new(u64::MAX),
+        }))
     }
 
     /// What the device is.
@@ -118,6 +127,22 @@ impl Device {
     pub fn memory(&self) -> Result<(u64, u64), CudaError> {
         let (free, total) = self.check("cuMemGetInfo", self.context.mem_get_info())?;
         Ok((free as u64, total as u64))
+    }
+
+    /// Lets no more than `bytes` more of host memory be pinned from now on, as a system with little of it would. What is
+    /// freed does not count back.
+    pub fn limit_pinned(&self, bytes: u64) {
+        self.pinned_left.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes `bytes` of what may be pinned, if so much is left.
+    pub(crate) fn may_pin(&self, bytes: u64) -> bool {
+        self.pinned_left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| match left {
+                u64::MAX => Some(left),
+                _ => left.checked_sub(bytes),
+            })
+            .is_ok()
     }
 
     /// A new stream that does not wait for the default one.
@@ -174,7 +199,7 @@ pub(crate) fn plain(call: &str, error: DriverError) -> CudaError {
     CudaError::Driver { call: call.to_owned(), name: name_of(error) }
 }
 
-fn name_of(error: DriverError) -> String {
+pub(crate) fn name_of(error: DriverError) -> String {
     match error.error_name() {
         Ok(name) => name.to_string_lossy().into_owned(),
         Err(_) => format!("CUresult {}", error.0 as u32),

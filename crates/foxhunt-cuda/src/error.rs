@@ -69,6 +69,16 @@ pub enum CudaError {
         /// Bytes free then.
         free: u64,
     },
+    /// Pinned host memory could not be had; the device itself is well.
+    #[error("cannot pin {bytes} bytes of host memory for {what}: {name}")]
+    PinnedMemory {
+        /// For what.
+        what: &'static str,
+        /// Bytes asked for.
+        bytes: u64,
+        /// Name of the CUresult.
+        name: String,
+    },
     /// The driver had no device memory left for something of its own: code or a graph.
     #[error("{call}: the driver has no device memory left for it, {free} bytes are free")]
     DriverMemory {

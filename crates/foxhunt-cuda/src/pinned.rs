@@ -7,11 +7,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use cudarc::driver::{result, sys};
+use cudarc::driver::{DriverError, result, sys};
 
 use crate::buffer::Allocation;
 use crate::calls::CALLS;
-use crate::device::plain;
+use crate::device::name_of;
 use crate::{CudaError, Device, DevicePtr};
 
 /// `[T; len]` in pinned, mapped host memory.
@@ -32,19 +32,22 @@ impl<T: Pod> MappedBuffer<T> {
     /// `len` zeros.
     ///
     /// # Errors
-    /// [`CudaError::Driver`], [`CudaError::OutOfMemory`] for a size that does not fit.
+    /// [`CudaError::PinnedMemory`], [`CudaError::Driver`].
     pub fn zeros(device: &Arc<Device>, what: &'static str, len: usize) -> Result<Self, CudaError> {
         device.bind()?;
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .ok_or(CudaError::OutOfMemory { what, bytes: u64::MAX, free: 0 })?
-            .max(1);
+        // Host memory that is short is no shortage of the device's.
+        let refused =
+            |bytes, error| CudaError::PinnedMemory { what, bytes, name: name_of(DriverError(error)) };
+        let short = sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| refused(u64::MAX, short))?.max(1);
+        if !device.may_pin(bytes as u64) {
+            return Err(refused(bytes as u64, short));
+        }
         CALLS.allocations.add();
         let flags = sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE;
         // SAFETY: the context is current and the size is not 0.
         let host = unsafe { result::malloc_host(bytes, flags) };
-        // Host memory that is short is no shortage of the device's.
-        let host = host.map_err(|error| plain("cuMemHostAlloc", error))?;
+        let host = host.map_err(|error| refused(bytes as u64, error.0))?;
         // SAFETY: the allocation has `bytes` bytes.
         unsafe { std::ptr::write_bytes(host.cast::<u8>(), 0, bytes) };
         let mut allocation =

@@ -3,6 +3,8 @@
 //! Without a device these tests print SKIP; with `FOXHUNT_REQUIRE_GPU=1` a missing device fails them.
 #![allow(clippy::print_stderr)]
 
+mod memory;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foxhunt::cpu_engine::CpuEngine;
@@ -10,7 +12,7 @@ use foxhunt::cuda_engine::{CudaEngine, CudaOptions};
 use foxhunt::engine::{ArrayData, Engine};
 use foxhunt::trainer::{MetricsLine, Prepared, TrainOutcome};
 use foxhunt::{MLError, Policy, Settings, Trainer};
-use foxhunt_core::settings::{MemoryFallback, NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
+use foxhunt_core::settings::{NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
 use foxhunt_cuda::{Device, driver_calls};
@@ -219,63 +221,6 @@ fn the_host_does_not_run_far_ahead() {
     assert_eq!(engine.drain().unwrap().updates, 12 * 256);
 }
 
-/// Memory that runs out although the plan fitted, first while an engine starts, then while it captures: the replay memory
-/// goes where the settings say, graphs get shorter, and training goes on to the same bits.
-#[test]
-fn memory_that_runs_out_all_the_same_stops_nothing() {
-    let Some((_turn, device)) = device() else { return };
-    let mut s = settings();
-    (s.replay.storage, s.replay.capacity) = (ReplayStorage::Rows, 1 << 19);
-    let (probe, _) = cuda(&s, &device, &options());
-    let planned = probe.device_bytes();
-    drop(probe);
-    let stream = device.stream().unwrap();
-    let mut reference = cpu(&s);
-    reference.collect(40).unwrap();
-    reference.update(20).unwrap();
-    let want = reference.snapshot().unwrap();
-
-    let (free, _) = device.memory().unwrap();
-    let hog = stream.zeros::<u8>("hog", (free - planned) as usize).unwrap();
-    let limited = CudaOptions { memory_limit: Some(planned), ..options() };
-    let (mut host, notice) = cuda(&s, &device, &limited);
-    assert!(!host.replay_on_device(), "it fitted to the byte");
-    assert!(notice.as_deref().is_some_and(|told| told.contains("host memory")), "{notice:?}");
-    host.collect(40).unwrap();
-    host.update(20).unwrap();
-    assert_same_bits(&host.snapshot().unwrap(), &want, "rows in host memory");
-    drop(host);
-
-    let mut shrinking = s.clone();
-    shrinking.replay.memory_fallback = MemoryFallback::Shrink;
-    let (small, notice) = cuda(&shrinking, &device, &limited);
-    assert!(small.replay_on_device());
-    assert!(notice.as_deref().is_some_and(|told| told.contains("rows instead of")), "{notice:?}");
-    drop((small, hog));
-
-    // All code is there, then nothing is left for graphs.
-    let (mut engine, notice) = cuda(&s, &device, &options());
-    let mut reference = cpu(&s);
-    assert!(notice.is_none());
-    let mut hogs = Vec::new();
-    for (steps, updates) in [(15, 1), (260, 260)] {
-        for engine in [&mut engine as &mut dyn Engine, &mut reference] {
-            engine.collect(steps).unwrap();
-            engine.update(updates).unwrap();
-        }
-        if hogs.is_empty() {
-            let (free, _) = device.memory().unwrap();
-            hogs.push(stream.zeros::<u8>("hog", (free - (8 << 20)) as usize).unwrap());
-            while let Ok(more) = stream.zeros::<u8>("hog", 1 << 20) {
-                hogs.push(more);
-            }
-        }
-    }
-    drop(hogs);
-    let want = reference.snapshot().unwrap();
-    assert_same_bits(&engine.snapshot().unwrap(), &want, "no memory for graphs");
-}
-
 #[test]
 fn every_kind_of_learner_gives_the_same_bits() {
     let Some((_turn, device)) = device() else { return };
@@ -480,49 +425,6 @@ fn the_hot_path_neither_waits_nor_copies_nor_allocates() {
         assert!(status.updates >= 512, "pinned words are read: {status:?}");
         let stats = engine.drain().unwrap();
         assert_eq!((stats.updates, stats.env_steps), (256, 256 * 3));
-    }
-}
-
-/// Issue: a replay memory that does not fit goes where the settings say, and training goes on.
-#[test]
-fn a_device_that_is_too_small_falls_back_and_goes_on() {
-    let Some((_turn, device)) = device() else { return };
-    let mut s = settings();
-    s.replay.capacity = 4096;
-    let (whole, notice) = cuda(&s, &device, &options());
-    assert!(notice.is_none() && whole.replay_on_device());
-    let config = foxhunt_ops::gpu_replay::GpuReplayConfig::new(4096, foxhunt_market::STATE_DIM);
-    let rows = foxhunt_ops::gpu_replay::GpuReplayConfig { storage: s.replay.storage, ..config }.bytes();
-    let fixed = whole.device_bytes() - rows;
-    drop(whole);
-
-    let limited = CudaOptions { memory_limit: Some(fixed + rows - 1), ..options() };
-    let (mut host, notice) = cuda(&s, &device, &limited);
-    assert!(!host.replay_on_device());
-    assert!(notice.unwrap().contains("host memory"));
-    let mut reference = cpu(&s);
-    for engine in [&mut reference as &mut dyn Engine, &mut host] {
-        engine.collect(40).unwrap();
-        engine.update(20).unwrap();
-    }
-    assert_same_bits(&host.snapshot().unwrap(), &reference.snapshot().unwrap(), "rows in host memory");
-
-    s.replay.memory_fallback = MemoryFallback::Shrink;
-    let (mut small, notice) = cuda(&s, &device, &limited);
-    assert!(small.replay_on_device() && notice.unwrap().contains("2048 rows"));
-    small.collect(40).unwrap();
-    small.update(20).unwrap();
-    let stats = small.drain().unwrap();
-    assert_eq!((stats.updates, stats.replay_capacity), (20, 2048));
-
-    s.replay.memory_fallback = MemoryFallback::Error;
-    let Prepared { market, split, .. } = Prepared::fit(bars(1), &s).unwrap();
-    match CudaEngine::build(&s, market, split.train, &device, &limited) {
-        Err(MLError::GpuMemoryError { requested, free, .. }) => {
-            assert_eq!((requested, free), (rows, rows - 1))
-        }
-        Err(other) => panic!("{other}"),
-        Ok(_) => panic!("it fitted"),
     }
 }
 

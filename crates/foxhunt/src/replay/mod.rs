@@ -49,7 +49,10 @@ impl From<GpuReplayError> for MLError {
                 Self::GpuMemoryError { what: "code and graphs of the driver", requested: 0, free }
             }
             GpuReplayError::Cuda(
-                error @ (CudaError::NoDriver | CudaError::NoDevice { .. } | CudaError::NoCompiler { .. }),
+                error @ (CudaError::NoDriver
+                | CudaError::NoDevice { .. }
+                | CudaError::NoCompiler { .. }
+                | CudaError::PinnedMemory { .. }),
             ) => Self::DeviceUnavailable { device: "cuda", reason: error.to_string() },
             GpuReplayError::Cuda(error) => Self::Gpu(Box::new(error)),
         }
