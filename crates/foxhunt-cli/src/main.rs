@@ -10,6 +10,7 @@ mod progress;
 mod report;
 mod resolve;
 mod signals;
+mod threads;
 mod watch;
 
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ fn main() -> ExitCode {
         .with_ansi(console::interactive())
         .init();
 
-    let result = match &cli.command {
+    let result = threads::start().and_then(|()| match &cli.command {
         Command::Train(args) => commands::train::run(args),
         Command::Resume(args) => commands::resume::run(args),
         Command::Evaluate(args) => commands::evaluate::run(args),
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(args),
         Command::Completions { shell } => commands::shell::completions(*shell),
         Command::Man { out } => commands::shell::man(out.as_deref()),
-    };
+    });
     let code = result.unwrap_or_else(|error| {
         console::notice(&format!("error: {}", causes(&error)));
         exit::code_of(&error)

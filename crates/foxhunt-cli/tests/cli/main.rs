@@ -4,6 +4,7 @@
 mod export;
 mod files;
 mod hostile;
+mod limits;
 mod stops;
 mod streams;
 mod support;

@@ -69,7 +69,10 @@ pub(super) fn run<T: Send>(
     };
     std::thread::scope(|scope| {
         for _ in 1..parallel {
-            scope.spawn(take);
+            // Fewer threads will do; there is always this one.
+            if std::thread::Builder::new().spawn_scoped(scope, take).is_err() {
+                lock(&shared).active -= 1;
+            }
         }
         take();
     });
