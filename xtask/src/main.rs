@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout)]
 
 mod ci;
+mod dependencies;
 mod gpu_bundle;
 mod hot_path;
 mod kernels;

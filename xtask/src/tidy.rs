@@ -1,6 +1,6 @@
 //! The rules of the house that the compiler does not know: crate edges, module docs, file sizes, rooms for
-//! `unsafe`, the length and truth of ARCHITECTURE.md, no readback on the hot path, and nothing of any one machine in
-//! the tree.
+//! `unsafe`, the length and truth of ARCHITECTURE.md, no readback on the hot path, a reason for every
+//! dependency, the time of day in few places, and nothing of any one machine in the tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::hot_path;
+use crate::{dependencies, hot_path};
 
 /// The crates in order: each may use only those before it.
 const ORDER: &[&str] = &[
@@ -28,6 +28,14 @@ const FORBIDDEN: &[(&str, &str)] = &[("foxhunt-market", "foxhunt-cuda")];
 /// The only crate that may name the tensor library.
 const TENSOR_CRATE: &str = "foxhunt";
 
+/// The only files that may ask for the time of day, for a name or a date that somebody reads.
+const WALL_CLOCK: &[&str] = &[
+    "crates/foxhunt/src/ledger/mod.rs",
+    "crates/foxhunt/src/run_folder.rs",
+    "crates/foxhunt-cli/src/report.rs",
+    "crates/foxhunt-report/src/tensorboard.rs",
+];
+
 const MAX_LINES: usize = 600;
 const MAX_ARCHITECTURE_LINES: usize = 200;
 
@@ -39,6 +47,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         source_rules(root, file, &mut faults)?;
     }
     architecture(root, &mut faults)?;
+    dependencies::check(root, &mut faults)?;
     hot_path::check(root, &mut faults)?;
     if faults.is_empty() {
         println!("tidy: {} files, no faults", files.len());
@@ -109,6 +118,13 @@ fn source_rules(root: &Path, file: &Path, faults: &mut Vec<String>) -> anyhow::R
     let is_test = name.contains("/tests/") || name.ends_with("/tests.rs");
     if !is_test && !text.starts_with("//!") {
         faults.push(format!("{name}: does not begin with `//!` saying its job"));
+    }
+    if !is_test && !WALL_CLOCK.contains(&&*name) {
+        for clock in [concat!("System", "Time::now"), concat!("Time", "stamp::now")] {
+            if let Some(line) = text.lines().position(|l| l.contains(clock)) {
+                faults.push(format!("{name}:{}: asks for the time of day, which may jump", line + 1));
+            }
+        }
     }
     // GPU tests launch kernels of their own.
     let gpu_test = name.starts_with("crates/foxhunt-ops/tests/gpu/");
