@@ -60,8 +60,9 @@ impl Market {
     ) -> Result<Self, MarketError> {
         let n_bars = bars.len();
         let first_bar = first_bar(execution);
-        if n_bars < first_bar + MIN_WINDOW_BARS {
-            return Err(MarketError::TooFewRows { need: first_bar + MIN_WINDOW_BARS, have: n_bars });
+        let need = first_bar.saturating_add(MIN_WINDOW_BARS);
+        if n_bars < need {
+            return Err(MarketError::TooFewRows { need, have: n_bars });
         }
         let (mut normaliser, fit_on) = match normalise {
             Normalise::FitOn(range) => {

@@ -159,3 +159,15 @@ fn a_tick_size_that_no_price_reaches_is_refused() {
         assert!(matches!(error, MarketError::TickSize { tick_size, .. } if tick_size == tick), "{error}");
     }
 }
+
+/// Windows longer than any series are too few rows, also where their sum is no number.
+#[test]
+fn endless_windows_are_too_few_rows() {
+    for (volatility_window, median_window) in [(usize::MAX, 2), (2, usize::MAX), (usize::MAX, usize::MAX)] {
+        let execution = ExecutionSettings { volatility_window, median_window, ..execution() };
+        match Market::prepare(bars(300), &execution, Normalise::FitOn(256..300)) {
+            Err(MarketError::TooFewRows { need, have: 300 }) => assert_eq!(need, usize::MAX),
+            other => panic!("{:?}", other.map(|market| market.first_bar)),
+        }
+    }
+}

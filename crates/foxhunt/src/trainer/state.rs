@@ -38,10 +38,14 @@ impl TrainerState {
     /// has the number of its last step.
     #[must_use]
     pub fn number(&self) -> CheckpointNumber {
-        let epoch = self.epoch - u64::from(self.validating);
+        // A manifest can hold any counts; sums with them stop at the largest number.
+        let epoch = self.epoch.saturating_sub(u64::from(self.validating));
         // Warm-up precedes the first epoch, so its steps number the checkpoints of epoch 0 alone.
         let warm_up = if epoch == 0 { self.warmed_up } else { 0 };
-        CheckpointNumber { epoch, step: warm_up + u64::from(self.collected) + u64::from(self.updated) }
+        CheckpointNumber {
+            epoch,
+            step: warm_up.saturating_add(u64::from(self.collected) + u64::from(self.updated)),
+        }
     }
 
     /// The validation of the last epoch was done, or none was due.
