@@ -8,7 +8,7 @@ use foxhunt::engine_choice::build_engine;
 use foxhunt::run_folder::RunPaths;
 use foxhunt::walk_forward::WalkForward;
 use foxhunt::{MLError, Trainer};
-use foxhunt_core::Settings;
+use foxhunt_core::{Settings, SettingsError};
 
 use super::{finish, walk_forward};
 use crate::args::ResumeArgs;
@@ -91,7 +91,12 @@ fn given(args: &ResumeArgs) -> Option<&'static str> {
 fn read_settings(paths: &RunPaths) -> anyhow::Result<Settings> {
     let path = paths.settings();
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Settings::from_toml(&text).with_context(|| format!("{}", path.display()))
+    let checked = || -> Result<Settings, SettingsError> {
+        let settings = Settings::from_toml(&text)?;
+        settings.validate()?;
+        Ok(settings)
+    };
+    checked().with_context(|| format!("{}", path.display()))
 }
 
 fn read_note(paths: &RunPaths) -> anyhow::Result<DataNote> {

@@ -24,7 +24,7 @@ fn sample() -> BarSeries {
     load_plain(&eurusd()).unwrap().bars
 }
 
-fn parquet_bytes(columns: Vec<(&str, ArrayRef)>, properties: WriterProperties) -> Vec<u8> {
+pub(crate) fn parquet_bytes(columns: Vec<(&str, ArrayRef)>, properties: WriterProperties) -> Vec<u8> {
     let batch =
         RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
     let mut bytes = Vec::new();
@@ -38,7 +38,7 @@ fn small_groups() -> WriterProperties {
     WriterProperties::builder().set_max_row_group_row_count(Some(1000)).build()
 }
 
-fn floats(values: &[f64]) -> ArrayRef {
+pub(crate) fn floats(values: &[f64]) -> ArrayRef {
     Arc::new(Float64Array::from(values.to_vec()))
 }
 
@@ -366,7 +366,7 @@ fn damaged_parquet_never_panics() {
     }
 }
 
-fn dbn_bytes(schema: Schema, mappings: Vec<SymbolMapping>, records: &[OhlcvMsg]) -> Vec<u8> {
+pub(crate) fn dbn_bytes(schema: Schema, mappings: Vec<SymbolMapping>, records: &[OhlcvMsg]) -> Vec<u8> {
     let metadata = MetadataBuilder::new()
         .dataset("GLBX.MDP3".to_owned())
         .schema(Some(schema))
@@ -384,7 +384,7 @@ fn dbn_bytes(schema: Schema, mappings: Vec<SymbolMapping>, records: &[OhlcvMsg])
     bytes
 }
 
-fn record(instrument_id: u32, time: i64, prices: [i64; 4], volume: u64) -> OhlcvMsg {
+pub(crate) fn record(instrument_id: u32, time: i64, prices: [i64; 4], volume: u64) -> OhlcvMsg {
     OhlcvMsg {
         hd: RecordHeader::new::<OhlcvMsg>(dbn::rtype::OHLCV_1H, 1, instrument_id, time as u64),
         open: prices[0],
@@ -518,5 +518,43 @@ fn damaged_dbn_never_panics() {
             damaged[at] ^= 1 << bit;
             let _ = load_plain(&file("bars.dbn", &damaged).path);
         }
+    }
+}
+
+/// What the fuzzer of binary files starts from loads; `FOXHUNT_BLESS=1` writes it anew.
+#[test]
+fn seeds_of_the_fuzzer_load() {
+    let text: Vec<String> =
+        std::fs::read_to_string(eurusd()).unwrap().lines().take(13).map(str::to_owned).collect();
+    let bars = load_plain(&file("bars.csv", text.join("\n")).path).unwrap().bars;
+    let of = |compression| WriterProperties::builder().set_compression(compression).build();
+    let texts = |column: &[f64]| -> ArrayRef {
+        Arc::new(StringArray::from_iter_values(column.iter().map(ToString::to_string)))
+    };
+    let mut written = sample_columns(&bars);
+    for (name, array) in &mut written {
+        match *name {
+            "Close" => *array = texts(&bars.close),
+            "Low" => *array = Arc::new(Float32Array::from_iter_values(bars.low.iter().map(|x| *x as f32))),
+            _ => {}
+        }
+    }
+    let dbn = dbn_bytes(Schema::Ohlcv1H, vec![mapping("6E", &[7])], &sample_records(7)[..bars.len()]);
+    let seeds = [
+        ("plain.parquet", parquet_bytes(sample_columns(&bars), of(Compression::UNCOMPRESSED))),
+        ("snappy.parquet", parquet_bytes(sample_columns(&bars), of(Compression::SNAPPY))),
+        ("zstd.parquet", parquet_bytes(sample_columns(&bars), of(Compression::ZSTD(ZstdLevel::default())))),
+        ("gzip.parquet", parquet_bytes(written, of(Compression::GZIP(Default::default())))),
+        ("hours.dbn.zst", zstd::encode_all(&dbn[..], 1).unwrap()),
+        ("hours.dbn", dbn),
+    ];
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds");
+    for (name, bytes) in seeds {
+        if std::env::var_os("FOXHUNT_BLESS").is_some() {
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join(name), bytes).unwrap();
+        }
+        let loaded = load_plain(&folder.join(name)).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!((&loaded.bars.time, &loaded.bars.close), (&bars.time, &bars.close), "{name}");
     }
 }

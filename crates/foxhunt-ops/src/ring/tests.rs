@@ -248,3 +248,38 @@ proptest! {
         }
     }
 }
+
+/// Case D11 in memory: a ring of more than 2^31 words is filled, turns over, and its last rows are those written there.
+#[test]
+#[ignore = "takes 9 GB; cargo test -p foxhunt-ops --lib -- --ignored a_ring_of_more"]
+fn a_ring_of_more_than_2_31_words() {
+    const DIM: usize = 51;
+    const BLOCK: u32 = 4096;
+    let stride = RowLayout { state_dim: DIM }.stride();
+    let capacity = (1_usize << 31).div_ceil(stride) + 1000;
+    let mut ring = Ring::new(capacity, DIM).unwrap();
+    let last = (capacity as u32 + 10).div_ceil(BLOCK);
+    // The same states in every row but for the first, which tells the block; ids are told by the action.
+    let mut made = make(&vec![0; BLOCK as usize], DIM);
+    for block in 0..last {
+        made.actions = (block * BLOCK..(block + 1) * BLOCK).collect();
+        made.states.chunks_exact_mut(DIM).for_each(|state| state[DIM - 1] = block as f32);
+        made.next_states.chunks_exact_mut(DIM).for_each(|state| state[0] = -(block as f32));
+        ring.insert(&made.rows()).unwrap();
+    }
+    let inserted = u64::from(last * BLOCK);
+    assert_eq!((ring.inserted(), ring.len()), (inserted, capacity));
+    // Slots on both sides of word 2^31 and of the head, and the ends.
+    let head = ring.cursor();
+    let border = (1 << 31) / stride;
+    let slots = [0, 1, head - 1, head, head + 1, border - 1, border, border + 1, capacity - 2, capacity - 1];
+    let mut batch = BatchBuffers::new(slots.len(), DIM);
+    batch.indices = slots.map(|slot| slot as u32).to_vec();
+    ring.gather(&mut batch).unwrap();
+    for (i, slot) in slots.into_iter().enumerate() {
+        let id = if slot < head { slot + capacity } else { slot } as u32;
+        assert_eq!(batch.actions[i], id, "slot {slot}");
+        assert_eq!(batch.states[i * DIM + DIM - 1], (id / BLOCK) as f32, "slot {slot}");
+        assert_eq!(batch.next_states[i * DIM], -((id / BLOCK) as f32), "slot {slot}");
+    }
+}

@@ -7,6 +7,34 @@ use foxhunt_core::record::{Fault, FaultKind};
 use crate::MLError;
 use crate::engine::{Array, ArrayData, Snapshot};
 
+/// No run gets so far; a count beyond it is none, and sums with those below it fit.
+pub(crate) const MAX_COUNT: u64 = 1 << 62;
+
+/// Refuses counts that no run reaches.
+///
+/// # Errors
+/// [`MLError::Checkpoint`] naming the array.
+pub(crate) fn check_counts(name: &str, counts: &[u64]) -> Result<(), MLError> {
+    match counts.iter().find(|count| **count > MAX_COUNT) {
+        Some(count) => Err(misfit(format!("{name} counts to {count}, which no run reaches"))),
+        None => Ok(()),
+    }
+}
+
+/// An array of counts, each one that a run can reach.
+///
+/// # Errors
+/// As [`get_u64`] and [`check_counts`].
+pub(crate) fn get_counts<'a>(
+    snapshot: &'a Snapshot,
+    name: &str,
+    len: Option<usize>,
+) -> Result<&'a [u64], MLError> {
+    let counts = get_u64(snapshot, name, len)?;
+    check_counts(name, counts)?;
+    Ok(counts)
+}
+
 /// The error of a snapshot that does not fit this engine.
 pub(crate) fn misfit(reason: String) -> MLError {
     MLError::Checkpoint { path: PathBuf::from("engine"), reason }
@@ -58,7 +86,7 @@ pub(crate) fn faults_of(snapshot: &Snapshot, name: &str) -> Result<Vec<Fault>, M
         },
         _ => Err(misfit(format!("{name} is cut off"))),
     };
-    get_u64(snapshot, name, None)?.chunks(3).map(fault).collect()
+    get_counts(snapshot, name, None)?.chunks(3).map(fault).collect()
 }
 
 fn fault_kind(word: u64) -> Option<FaultKind> {

@@ -6,7 +6,8 @@ use foxhunt_ops::n_step::NStepState;
 
 use super::Snapshot;
 use super::arrays::{
-    fault_words, faults_of, get_f32, get_f64, get_u32, get_u64, put_f32, put_f64, put_u32, put_u64,
+    MAX_COUNT, fault_words, faults_of, get_counts, get_f32, get_f64, get_u32, misfit, put_f32, put_f64,
+    put_u32, put_u64,
 };
 use crate::MLError;
 
@@ -69,7 +70,11 @@ pub(crate) fn load(config: &CollectConfig, snapshot: &Snapshot) -> Result<Collec
         heads: get_u32(snapshot, "n_step.heads", None)?.to_vec(),
         lens: get_u32(snapshot, "n_step.lens", None)?.to_vec(),
     };
-    let steps = get_u64(snapshot, "collect.env_steps", Some(2))?;
+    let vector_step = get_counts(snapshot, "env.vector_step", Some(1))?[0];
+    if vector_step > MAX_COUNT / n_envs as u64 {
+        return Err(misfit(format!("env.vector_step counts to {vector_step}, which no run reaches")));
+    }
+    let steps = get_counts(snapshot, "collect.env_steps", Some(2))?;
     let sums = get_f64(snapshot, "collect.sums", Some(n_groups * GROUP_F64))?;
     let ranges = get_u32(snapshot, "collect.ranges", Some(n_groups * GROUP_U32))?;
     let groups = sums.chunks_exact(GROUP_F64).zip(ranges.chunks_exact(GROUP_U32)).map(|(s, r)| Group {
@@ -85,10 +90,10 @@ pub(crate) fn load(config: &CollectConfig, snapshot: &Snapshot) -> Result<Collec
     Ok(CollectState {
         envs: envs.collect(),
         n_step,
-        vector_step: get_u64(snapshot, "env.vector_step", Some(1))?[0],
+        vector_step,
         tally: Tally {
             env_steps: steps[0],
-            counts: get_u64(snapshot, "collect.counts", Some(count::LEN))?.to_vec(),
+            counts: get_counts(snapshot, "collect.counts", Some(count::LEN))?.to_vec(),
             groups: groups.collect(),
             faults: faults_of(snapshot, "collect.faults")?,
             faults_lost: steps[1],

@@ -8,7 +8,7 @@ use foxhunt_ops::collect::CollectStats;
 use foxhunt_ops::guard::GuardSums;
 use foxhunt_ops::learner::EpochSums;
 
-use super::arrays::{fault_words, faults_of, get_f64, get_u64, put_f64, put_u64};
+use super::arrays::{fault_words, faults_of, get_counts, get_f64, put_f64, put_u64};
 use crate::MLError;
 use crate::engine::{EngineStatus, Snapshot};
 use crate::learner::{LearnerCounts, UpdateReport};
@@ -121,7 +121,7 @@ impl Progress {
 
     /// What [`Progress::save`] saved.
     pub(crate) fn load(snapshot: &Snapshot) -> Result<Self, MLError> {
-        let counts = get_u64(snapshot, "progress.counts", Some(13))?;
+        let counts = get_counts(snapshot, "progress.counts", Some(13))?;
         let sums = get_f64(snapshot, "progress.sums", Some(3))?;
         Ok(Self {
             status: EngineStatus {

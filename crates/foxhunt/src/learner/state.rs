@@ -5,6 +5,7 @@ use foxhunt_ops::mlp::MlpLayout;
 
 use super::network::{read_flat, unfit, write_flat};
 use crate::MLError;
+use crate::engine::arrays::check_counts;
 use crate::engine::{Array, ArrayData, Snapshot};
 
 const COUNTS: &str = "learner.counts";
@@ -78,6 +79,7 @@ fn get<const N: usize>(from: &Snapshot, name: &str) -> Result<[u64; N], MLError>
     let Some(Array { data: ArrayData::U64(values), .. }) = from.arrays.get(name) else {
         return Err(unfit(format!("array {name} is missing or not u64")));
     };
+    check_counts(name, values)?;
     let count = values.len();
     values.as_slice().try_into().map_err(|_| unfit(format!("array {name} has {count} values, expected {N}")))
 }

@@ -14,6 +14,7 @@ use foxhunt_ops::ring::{BatchBuffers, COMPACT_WORDS, CompactRow, Rows, StateSour
 use super::ReplayMemory;
 use super::convert::{StoredRows, as_rows, to_compact, to_whole};
 use crate::MLError;
+use crate::engine::arrays::check_counts;
 use crate::engine::{Array, ArrayData, Snapshot};
 
 /// What a restore had to put up with.
@@ -71,9 +72,9 @@ impl Frame {
                 "replay memory of {rows} rows and {values} state values, this one has {capacity} and {dim}"
             )));
         }
-        let counters = get.u64s("counters", Some(5))?;
+        let counters = get.counts("counters", Some(5))?;
         let counters = std::array::from_fn(|k| counters[k]);
-        let inserted = get.u64s("inserted", Some(1))?[0];
+        let inserted = get.counts("inserted", Some(1))?[0];
         let rows = get.rows()?;
         let n = rows.len();
         if !prioritised && get.has("priority") {
@@ -93,7 +94,7 @@ impl Frame {
             false => None,
         };
         let order = if ranked || (get.has("rank_order") && prioritised) {
-            let counts = get.u64s("rank_counts", Some(2))?;
+            let counts = get.counts("rank_counts", Some(2))?;
             let order = get.u32s("rank_order")?.to_vec();
             let state = RankSamplerState { order, updates_since_sort: counts[0], sorts: counts[1] };
             RankSampler::check(&state, n).map_err(refused)?;
@@ -105,6 +106,8 @@ impl Frame {
         if rng.is_none() {
             tracing::warn!("the snapshot has no replay.rng: replay draws and beta start again from sample 0");
         }
+        // The first is a seed, which can be any number.
+        rng.map_or(Ok(()), |rng| check_counts("replay.rng", &rng[1..]))?;
         let rng = rng.map(|rng| [rng[0], rng[1]]);
         Ok((Self { shape, inserted, rng, counters, priorities, order }, rows))
     }
@@ -333,6 +336,12 @@ impl<'a> Getter<'a> {
             ArrayData::U64(values) => sized(name, values, len),
             _ => Err(misfit(format!("replay.{name} is not u64"))),
         }
+    }
+
+    fn counts(&self, name: &str, len: Option<usize>) -> Result<&'a [u64], MLError> {
+        let counts = self.u64s(name, len)?;
+        check_counts(&format!("replay.{name}"), counts)?;
+        Ok(counts)
     }
 
     fn rows(&self) -> Result<StoredRows<'a>, MLError> {

@@ -100,7 +100,9 @@ impl<'a> Trainer<'a> {
         }
         // Before the checkpoint is read, which is the first large piece of memory that is taken.
         if let Ok(text) = std::fs::read_to_string(run.paths().settings()) {
-            memory_plan(&Settings::from_toml(&text)?, bars.len()).check()?;
+            let settings = Settings::from_toml(&text)?;
+            settings.validate()?;
+            memory_plan(&settings, bars.len()).check()?;
         }
         let LoadOutcome { mut checkpoint, skipped } = store.load_newest()?;
         let manifest = checkpoint.manifest;
