@@ -60,7 +60,8 @@ pub fn raw_features(bars: &BarSeries, execution: &ExecutionSettings) -> RawFeatu
 /// First bar at which every look-back is full: of the features, and of the router's median volatility.
 #[must_use]
 pub fn first_bar(execution: &ExecutionSettings) -> usize {
-    LONGEST_LOOK_BACK.max(execution.volatility_window.saturating_add(execution.median_window).saturating_sub(1))
+    LONGEST_LOOK_BACK
+        .max(execution.volatility_window.saturating_add(execution.median_window).saturating_sub(1))
 }
 
 /// Calls `with(first feature, columns)` for groups of features, each column f64 `[n_bars]`.

@@ -10,8 +10,11 @@ use foxhunt_market::BarArrays;
 
 use crate::support::{arrays, metrics, tiny};
 
+/// The volume of each bar.
+type Volume = fn(usize) -> f64;
+
 /// Bars of about 100 in cents, with each price `unit` a cent and the volumes that `volume` gives.
-fn scaled(unit: f64, volume: fn(usize) -> f64) -> BarSeries {
+fn scaled(unit: f64, volume: Volume) -> BarSeries {
     let mut scaled: BarArrays = arrays(900, 3);
     for column in [&mut scaled.open, &mut scaled.high, &mut scaled.low, &mut scaled.close] {
         column.iter_mut().for_each(|price| *price = (*price * 100.0).round() * unit);
@@ -48,7 +51,7 @@ fn sound(settings: &Settings, bars: BarSeries, context: &str) -> TrainOutcome {
 
 #[test]
 fn prices_and_volumes_at_their_ends_train() {
-    let volumes: [(&str, fn(usize) -> f64); 4] = [
+    let volumes: [(&str, Volume); 4] = [
         ("no volume", |_| 0.0),
         ("1e18", |_| 1e18),
         ("0 and 1e18 in turn", |t| if t % 2 == 0 { 0.0 } else { 1e18 }),
