@@ -43,7 +43,7 @@ fn main() -> anyhow::Result<()> {
     // The first run fills the caches and tells how far apart scrapes have to be.
     let alone = run(None, "first")?;
     println!("a run takes {:.1} s, {:.1} s of processor time", alone.wall_s, alone.processor_s);
-    let apart = Duration::from_secs_f64(0.8 * alone.wall_s / f64::from(SCRAPES));
+    let apart = Duration::from_secs_f64(0.5 * alone.wall_s / f64::from(SCRAPES));
     let (mut wall, mut processor) = (Vec::new(), Vec::new());
     for pair in 0..arguments.pairs {
         let mut took = [alone; 2];
