@@ -6,7 +6,7 @@
 //! the same chain of operations as there, so the results have the same bits; there is no CPU twin apart from theirs.
 //!
 //! Three launches of a few microseconds each become one, which needs both heads' weights in the shared memory of a block:
-//! [`cuda::HeadPass::new`] gives nothing where they do not fit, and the learner takes the three launches instead.
+//! `HeadPass::new` gives nothing where they do not fit, and the learner takes the three launches instead.
 //!
 //! It does not make the gradients of the head's weights, and it sums up nothing.
 
