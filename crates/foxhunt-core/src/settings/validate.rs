@@ -105,6 +105,12 @@ impl Settings {
         )?;
         let sigma = n.noisy_sigma;
         rule("network.noisy_sigma", sigma, "in (0, 10]", sigma > 0.0 && sigma <= 10.0)?;
+        available(
+            "network.noisy_sigma",
+            sigma,
+            n.noisy || sigma == Settings::default().network.noisy_sigma,
+            "no layer has noise while network.noisy = false",
+        )?;
         self.validate_returns()?;
 
         let l = &self.learner;
@@ -122,6 +128,15 @@ impl Settings {
         let (tau, floor) = (l.munchausen_tau, l.munchausen_floor);
         rule("learner.munchausen_tau", tau, "from 1e-6 to 1e6", (1e-6..=1e6).contains(&tau))?;
         rule("learner.munchausen_floor", floor, "in [-1e6, 0]", (-1e6..=0.0).contains(&floor))?;
+        let usual = Settings::default().learner;
+        for (key, value, usual) in [
+            ("learner.munchausen_alpha", l.munchausen_alpha, usual.munchausen_alpha),
+            ("learner.munchausen_tau", tau, usual.munchausen_tau),
+            ("learner.munchausen_floor", floor, usual.munchausen_floor),
+        ] {
+            let used = l.munchausen || value == usual;
+            available(key, value, used, "targets are others while learner.munchausen = false")?;
+        }
         for (key, value) in [
             ("learner.learning_rate.start", l.learning_rate.start),
             ("learner.learning_rate.end", l.learning_rate.end),
@@ -388,6 +403,7 @@ mod tests {
             ("env.reward_scale", "[env]\nreward_scale = nan"),
             ("network.hidden", "[network]\nhidden = []"),
             ("network.noisy_sigma", "[network]\nnoisy_sigma = 0.0"),
+            ("network.noisy_sigma", "[network]\nnoisy_sigma = 0.4"),
             ("network.c51_atoms", "[network]\nc51_atoms = 1"),
             ("network.c51_atoms", "[network]\nc51_atoms = 257"),
             ("network.quantiles", "[network]\nquantiles = 1"),
@@ -401,6 +417,9 @@ mod tests {
             ("learner.huber_delta", "[network]\nc51_atoms = 51\n[learner]\nhuber_delta = 2.0"),
             ("learner.double", "[learner]\nmunchausen = true"),
             ("learner.munchausen_alpha", "[learner]\nmunchausen_alpha = 1.1"),
+            ("learner.munchausen_alpha", "[learner]\nmunchausen_alpha = 0.5"),
+            ("learner.munchausen_tau", "[learner]\nmunchausen_tau = 0.5"),
+            ("learner.munchausen_floor", "[learner]\nmunchausen_floor = -2.0"),
             ("learner.munchausen_tau", "[learner]\nmunchausen_tau = 0.0"),
             ("learner.munchausen_floor", "[learner]\nmunchausen_floor = 0.5"),
             ("learner.gamma", "[learner]\ngamma = 1.1"),
