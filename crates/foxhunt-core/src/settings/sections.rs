@@ -214,8 +214,7 @@ pub struct NetworkSettings {
     /// Noisy linear layers (arXiv 1706.10295, factorised Gaussian), in training; policies and evaluation go by the means. They
     /// explore by themselves, so an `exploration.epsilon` of 0 throughout is recommended. Default false.
     pub noisy: bool,
-    /// Scale of the noise at first, times the root of a layer's inputs (`sigma_0`), in (0, 10]. Default 0.5; another is for
-    /// `noisy` alone.
+    /// Scale of the noise at first, times the root of a layer's inputs (`sigma_0`), in (0, 10]. Default 0.5; only `noisy` has another.
     pub noisy_sigma: f64,
     /// C51 (arXiv 1707.06887): returns that the network spreads probability over, an action. Default 0, off, or 2 to 256; 51
     /// is the paper's. Not with `quantiles`, and without a Huber loss: `learner.huber_delta` must keep its default.
@@ -275,15 +274,13 @@ pub struct LearnerSettings {
     /// Double DQN targets (arXiv 1509.06461). Default true; refused beside `learner.munchausen`, which asks no online network.
     pub double: bool,
     /// Munchausen targets (arXiv 2007.14430): soft values of the target network, and its log-policy of the action taken (the
-    /// first of an n-step window) added to the reward. Default false; true asks for `learner.double = false`.
+    /// first of an n-step window) added to the reward. Default false; true asks for `double = false`, and only then may the next three differ.
     pub munchausen: bool,
-    /// Share of the log-policy that Munchausen adds, in [0, 1]. Default 0.9; another is for `munchausen` alone.
+    /// Share of the log-policy that Munchausen adds, in [0, 1]. Default 0.9.
     pub munchausen_alpha: f64,
-    /// Temperature of Munchausen's policy, in units of Q-values and so of rewards, from 1e-6 to 1e6. Default 0.03; another is
-    /// for `munchausen` alone.
+    /// Temperature of Munchausen's policy, in units of Q-values and so of rewards, from 1e-6 to 1e6. Default 0.03.
     pub munchausen_tau: f64,
-    /// Least that `tau` times the log-policy may be before `alpha` (`l_0`), in units of Q-values, in [-1e6, 0]. Default
-    /// -1; another is for `munchausen` alone.
+    /// Least that `tau` times the log-policy may be before `alpha` (`l_0`), in units of Q-values, in [-1e6, 0]. Default -1.
     pub munchausen_floor: f64,
     /// Step size of Adam by update, in (0, 1] throughout. Default 5e-4 to 1e-4 over 10,000.
     #[serde(deserialize_with = "partial::learning_rate")]
