@@ -29,19 +29,20 @@ fn main() -> ExitCode {
         .with_ansi(console::interactive())
         .init();
 
-    let result = threads::start().and_then(|()| match &cli.command {
-        Command::Train(args) => commands::train::run(args),
-        Command::Resume(args) => commands::resume::run(args),
-        Command::Evaluate(args) => commands::evaluate::run(args),
-        Command::Inspect(args) => commands::inspect::run(args),
-        Command::WalkForward(args) => commands::walk_forward::run(args),
-        Command::Lookahead(args) => commands::lookahead::run(args),
-        Command::Export(args) => commands::export::run(args),
-        Command::Doctor(args) => commands::doctor::run(args),
-        Command::Bench(args) => commands::bench::run(args),
-        Command::Completions { shell } => commands::shell::completions(*shell),
-        Command::Man { out } => commands::shell::man(out.as_deref()),
-    });
+    let result =
+        signals::outlive_file_limits().and_then(|()| threads::start()).and_then(|()| match &cli.command {
+            Command::Train(args) => commands::train::run(args),
+            Command::Resume(args) => commands::resume::run(args),
+            Command::Evaluate(args) => commands::evaluate::run(args),
+            Command::Inspect(args) => commands::inspect::run(args),
+            Command::WalkForward(args) => commands::walk_forward::run(args),
+            Command::Lookahead(args) => commands::lookahead::run(args),
+            Command::Export(args) => commands::export::run(args),
+            Command::Doctor(args) => commands::doctor::run(args),
+            Command::Bench(args) => commands::bench::run(args),
+            Command::Completions { shell } => commands::shell::completions(*shell),
+            Command::Man { out } => commands::shell::man(out.as_deref()),
+        });
     let code = result.unwrap_or_else(|error| {
         console::notice(&format!("error: {}", causes(&error)));
         exit::code_of(&error)

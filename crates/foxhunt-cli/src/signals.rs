@@ -10,6 +10,15 @@ use anyhow::Context as _;
 use foxhunt::trainer::StopSignal;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+/// Makes a write to a file that may not grow further one that fails and is told, in every command, instead of the end of the
+/// process.
+pub(crate) fn outlive_file_limits() -> anyhow::Result<()> {
+    #[cfg(unix)]
+    signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
+        .context("cannot install signal handlers")?;
+    Ok(())
+}
+
 /// The signal that asked to stop, if any.
 #[derive(Clone, Debug)]
 pub(crate) struct Signals {
@@ -30,10 +39,6 @@ impl Signals {
                 })
                 .context("cannot install signal handlers")?;
         }
-        // A file that may not grow further is then a failed write that is told, not the end of the process.
-        #[cfg(unix)]
-        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)))
-            .context("cannot install signal handlers")?;
         Ok(Self { received })
     }
 

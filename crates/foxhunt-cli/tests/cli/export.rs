@@ -41,6 +41,22 @@ fn what_cannot_be_exported_is_told() {
     let done = run(&["export", folder, "--out", &own]).expect(1);
     assert!(done.err.contains("another than the policy's own"), "{}", done.err);
     run(&["export", folder, "--check"]).expect(0);
+    // What is no file is not replaced by one.
+    let there = place.text("");
+    let mut others = vec![there.clone()];
+    #[cfg(unix)]
+    {
+        let (link, socket) = (place.text("link.onnx"), place.text("socket.onnx"));
+        std::os::unix::fs::symlink(place.path("bars.csv"), &link).unwrap();
+        std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        others.extend([link, socket]);
+    }
+    for other in others {
+        let before = fs::symlink_metadata(&other).unwrap().file_type();
+        let done = run(&["export", folder, "--out", &other]).expect(1);
+        assert!(done.err.contains("a new file or an ordinary one"), "{}", done.err);
+        assert_eq!(fs::symlink_metadata(&other).unwrap().file_type(), before, "{other}");
+    }
     let done = run(&["export", folder, "--out", &place.text("no/such/folder.onnx")]).expect(1);
     assert!(done.err.contains("no/such"), "{}", done.err);
     assert!(run(&["export", &place.text("nothing")]).expect(1).err.contains("nothing"));

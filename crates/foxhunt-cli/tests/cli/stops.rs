@@ -241,5 +241,13 @@ fn a_resumed_run_may_go_on_for_longer() {
     let folder = short.to_str().unwrap();
     run(&["resume", folder, "--epochs", "6", "--threads", "2", "--device", "cpu"]).expect(0);
     assert_eq!(policy_bytes(&short), policy_bytes(&long));
+    // Not for shorter than it has gone: then nothing is written, nor counted as another try.
+    let kept = || {
+        [short.join("policy/policy.json"), short.with_file_name("ledger.jsonl")].map(|f| fs::read(f).unwrap())
+    };
+    let before = kept();
+    let done = run(&["resume", folder, "--epochs", "4"]).expect(1);
+    assert!(done.err.contains("6 epochs are done, so training.epochs cannot become 4"), "{}", done.err);
+    assert_eq!(kept(), before);
     assert_eq!(run(&["resume", folder, "--seed", "9"]).expect(2).out, "");
 }

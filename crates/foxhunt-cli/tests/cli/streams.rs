@@ -170,4 +170,20 @@ fn a_limit_on_the_size_of_files_is_told() {
         .output();
     let done = Done::from(output.unwrap()).expect(1);
     assert!(done.err.contains("File too large"), "{}", done.err);
+
+    let (_, folder) = place.trained("bars.csv", "whole", &[]);
+    let folder = folder.to_str().unwrap();
+    for command in [
+        format!("export {folder} --out limited.onnx"),
+        format!("evaluate {folder} bars.csv --report limited"),
+    ] {
+        let output = std::process::Command::new("bash")
+            .args(["-c", &format!("ulimit -f 1; exec \"$FOXHUNT\" {command}")])
+            .env("FOXHUNT", env!("CARGO_BIN_EXE_foxhunt"))
+            .current_dir(place.path(""))
+            .output();
+        let done = Done::from(output.unwrap()).expect(1);
+        assert!(done.err.contains("File too large"), "{command}: {}", done.err);
+    }
+    assert!(!place.path("limited.onnx").exists() && !place.path("limited.onnx.tmp").exists());
 }

@@ -25,8 +25,6 @@ pub struct GpuLearnerConfig {
     pub seed: u64,
     /// Most rows of one call of `q_values`, up to 65,536; 0 for none.
     pub acting_rows: usize,
-    /// Makes heads, loss and the way back to the units before in one launch where the device has room for it. Same results.
-    pub one_head_pass: bool,
     /// Lets a kernel begin while the one before ends (compute capability 9.0 and up). Same results.
     pub programmatic: bool,
 }
@@ -42,7 +40,6 @@ impl GpuLearnerConfig {
             noise: None,
             seed: 0,
             acting_rows: 0,
-            one_head_pass: true,
             programmatic: true,
         }
     }

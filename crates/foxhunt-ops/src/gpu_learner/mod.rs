@@ -189,7 +189,7 @@ impl GpuLearner {
         config: &GpuLearnerConfig,
         layout: &MlpLayout,
     ) -> Result<Option<HeadPass>, CudaError> {
-        if !config.one_head_pass || !layout.shape().returns.is_mean() || config.noise.is_some() {
+        if !layout.shape().returns.is_mean() || config.noise.is_some() {
             return Ok(None);
         }
         HeadPass::new(loader, layout, &config.learner, stream.device().info())

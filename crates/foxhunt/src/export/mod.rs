@@ -53,11 +53,18 @@ impl Format {
 ///
 /// # Errors
 /// [`MLError::WriteFailed`] or [`MLError::Io`], and [`MLError::InvalidArgument`] for the file that a saved policy
-/// keeps its own arrays in.
+/// keeps its own arrays in and for what is there already and no ordinary file: a folder, a link, a pipe, a device.
 pub fn export(policy: &Policy, format: Format, path: &Path) -> Result<(), MLError> {
-    if Policy::owns(path) {
+    let refused = |rule| {
         let (what, value) = ("the file exported to", path.display().to_string());
-        return Err(MLError::InvalidArgument { what, value, rule: "another than the policy's own" });
+        Err(MLError::InvalidArgument { what, value, rule })
+    };
+    if Policy::owns(path) {
+        return refused("another than the policy's own");
+    }
+    // A rename would put a file in the place of whatever is there.
+    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+        return refused("a new file or an ordinary one");
     }
     let temporary = PathBuf::from(format!("{}.tmp", path.display()));
     let written = match format {

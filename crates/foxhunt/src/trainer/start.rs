@@ -86,7 +86,7 @@ impl<'a> Trainer<'a> {
     /// may differ from the settings the run was started with.
     ///
     /// # Errors
-    /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs.
+    /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs or fewer epochs are asked for than are done.
     pub fn resume_with(
         folder: &Path,
         bars: BarSeries,
@@ -110,6 +110,11 @@ impl<'a> Trainer<'a> {
             Some(changed) => merge(&checkpoint.path, &manifest.settings, changed)?,
             None => manifest.settings,
         };
+        let (asked, done) = (settings.training.epochs, manifest.trainer.epoch);
+        if changed.is_some() && asked < done {
+            let reason = format!("{done} epochs are done, so training.epochs cannot become {asked}");
+            return Err(MLError::Checkpoint { path: checkpoint.path, reason });
+        }
         // A memory that was shrunk to fit a device stays as large as it is, wherever it goes.
         if let Some(capacity) = stored_capacity(&checkpoint.snapshot) {
             settings.replay.capacity = settings.replay.capacity.min(capacity);
