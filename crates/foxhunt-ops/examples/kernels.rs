@@ -2,11 +2,12 @@
 //! command line leave out programs whose names hold none of them, and targets not named.
 #![allow(clippy::print_stdout)]
 
-use foxhunt_core::Head;
 use foxhunt_core::settings::{Precision, ReplayStorage};
+use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
+use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::priority_tree::cuda::programs;
-use foxhunt_ops::{gpu_collect, gpu_learner, select_actions};
+use foxhunt_ops::{gpu_collect, gpu_learner, network_pass, select_actions};
 use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (state_dim, capacity, storage) in whole.into_iter().chain(compact) {
         for program in programs(state_dim, capacity, storage) {
             let form = if storage == ReplayStorage::Compact { " compact" } else { "" };
-            named.push((format!("{} {state_dim} of {capacity}{form}", program.name), program, 0));
+            named.push((format!("{} {state_dim} of {capacity}{form}", program.name), program, 0..4));
         }
     }
     for precision in Precision::ALL {
@@ -40,23 +41,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let tile = program.defines.iter().take(2).map(|(_, size)| size.as_str()).collect::<Vec<_>>();
             let name = format!("{} {} {}", program.name, precision.name(), tile.join("x"));
             // Turing has no tensor cores for these.
-            named.push((name, program, usize::from(precision != Precision::F32)));
+            named.push((name, program, usize::from(precision != Precision::F32)..4));
         }
     }
     for head in [Head::Exposure, Head::Factored, Head::Branching] {
         for storage in [ReplayStorage::Rows, ReplayStorage::Compact] {
             let name = format!("collect {head:?} {storage:?}");
-            named.push((name, gpu_collect::cuda::program(head, storage), 0));
+            named.push((name, gpu_collect::cuda::program(head, storage), 0..4));
         }
     }
-    named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0));
+    for precision in [Precision::Tf32, Precision::Bf16] {
+        let layout = |state_dim, hidden: &[usize]| {
+            let (head, hidden) = (Head::Factored.into(), hidden.to_vec());
+            MlpLayout::new(MlpShape { state_dim, hidden, head, dueling: true, returns: ReturnModel::Mean })
+        };
+        for of in [layout(51, &[256, 256]), layout(130, &[72, 200, 96]), layout(3, &[1])] {
+            let sizes = format!("{}->{:?}", of.shape().state_dim, of.shape().hidden);
+            for program in network_pass::cuda::programs(precision, &[of]) {
+                let name = format!("{} {} {sizes}", program.name, precision.name());
+                // Instructions of one architecture alone.
+                named.push((name, program, 2..3));
+            }
+        }
+    }
+    named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0..4));
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (targets, names): (Vec<_>, Vec<_>) = words.iter().partition(|w| TARGETS.contains(&w.as_str()));
     named.retain(|(name, ..)| names.is_empty() || names.iter().any(|word| name.contains(word.as_str())));
     let mut spills = 0;
     let all: Vec<_> = named
         .iter()
-        .flat_map(|named| TARGETS[named.2..].iter().map(move |target| (named, *target)))
+        .flat_map(|named| TARGETS[named.2.clone()].iter().map(move |target| (named, *target)))
         .filter(|(_, target)| targets.is_empty() || targets.iter().any(|t| t == target))
         .collect();
     let reports: Vec<_> =

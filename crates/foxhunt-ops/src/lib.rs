@@ -12,6 +12,7 @@ pub mod head_pass;
 pub mod learner;
 pub mod mlp;
 pub mod n_step;
+pub mod network_pass;
 pub mod noise;
 pub mod power;
 pub mod priority_tree;

@@ -82,6 +82,14 @@ pub fn target_of(compute_capability: (u32, u32)) -> String {
     format!("sm_{major}{minor}{suffix}")
 }
 
+/// Whether the compiler makes code for exactly this target, as instructions of one architecture alone need.
+///
+/// # Errors
+/// [`CudaError::NoCompiler`].
+pub fn knows(target: &str) -> Result<bool, CudaError> {
+    Ok(Nvrtc::get()?.usable_target(target) == target)
+}
+
 /// Compiles `program` for `target` (for example `sm_90a`), or takes it from the cache.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ use super::state::SumArgs;
 use super::{GpuLearner, GpuLearnerError};
 use crate::head_pass::cuda::Units;
 use crate::mlp::cuda::{Ahead, Backward, Forward, Job, stride};
+use crate::network_pass::cuda::{NetworkPass, Passes, WayBack};
 use crate::ring::cuda::DeviceBatch;
 use crate::td_loss::cuda::Loss;
 use crate::td_loss::{TargetRule, TdLossParams};
@@ -43,12 +44,46 @@ impl GpuLearner {
         batch: &DeviceBatch,
         ahead: Ahead,
     ) -> Result<(), CudaError> {
+        if let Some(network) = self.network.as_ref().filter(|network| network.updates()) {
+            return self.forward_at_once(network, stream, batch, ahead);
+        }
         let mut ahead = ahead;
         for l in 0..self.layout.layers().len() - 1 {
             self.forward_layer(stream, batch, l, ahead)?;
             ahead = Ahead::LeavesParameters;
         }
         Ok(())
+    }
+
+    /// All two or three forward passes through the whole network.
+    fn forward_at_once(
+        &self,
+        network: &NetworkPass,
+        stream: &Stream,
+        batch: &DeviceBatch,
+        ahead: Ahead,
+    ) -> Result<(), CudaError> {
+        let (acts, [online, of_beside, target]) = (&self.acts, self.weights());
+        let rule = TargetRule::of(&self.config.learner);
+        let states = if rule.asks_target() { &batch.states } else { &batch.next_states };
+        let mut jobs = vec![Job { x: &batch.states, parameters: online, out: &acts.head }];
+        if let Some(pass) = &acts.beside {
+            jobs.push(Job { x: states, parameters: of_beside, out: &pass.head });
+        }
+        let out = &acts.target_next.head;
+        jobs.push(Job { x: &batch.next_states, parameters: target, out });
+        let mut of_target = [false, rule.asks_target(), false];
+        of_target[jobs.len() - 1] = true;
+        let passes = Passes {
+            rows: batch.len(),
+            jobs: &jobs,
+            out_stride: stride(self.layout.head().n_out),
+            of_target,
+            ahead,
+            batch: Some((batch, &self.step.state)),
+            q: None,
+        };
+        network.forward(stream, &passes, self.config.programmatic)
     }
 
     /// All two or three forward passes through one layer.
@@ -114,8 +149,10 @@ impl GpuLearner {
             first: sub * batch.len(),
         };
         let Some(head_pass) = &self.head_pass else {
-            let ahead = if l == 0 { Ahead::Unknown } else { Ahead::LeavesParameters };
-            self.forward_layer(stream, batch, l, ahead)?;
+            if !self.network.as_ref().is_some_and(NetworkPass::updates) {
+                let ahead = if l == 0 { Ahead::Unknown } else { Ahead::LeavesParameters };
+                self.forward_layer(stream, batch, l, ahead)?;
+            }
             return match &self.distribution {
                 Some(kernels) => kernels.loss(stream, &loss, self.config.programmatic),
                 None => self.loss.run(stream, &loss, self.config.programmatic),
@@ -153,6 +190,20 @@ impl GpuLearner {
 
     /// From the head to the first layer.
     pub(super) fn backward(&self, stream: &Stream, batch: &DeviceBatch, sub: usize) -> Result<(), CudaError> {
+        let results = [&self.results.losses, &self.results.td];
+        let (adam_t, programmatic) = (&self.parameters.adam_t, self.config.programmatic);
+        if let Some(network) = self.network.as_ref().filter(|network| network.updates()) {
+            let way = WayBack {
+                rows: batch.len(),
+                dhead: &self.acts.dhead,
+                gradient: &self.gradient,
+                sums: self.sum_args(sub),
+                results,
+                step: &self.step,
+                adam_t,
+            };
+            return network.backward(stream, &way, programmatic);
+        }
         let last = self.layout.layers().len() - 1;
         let (mut first, mut beside) = (last, None);
         if self.head_pass.is_some() {
@@ -162,10 +213,7 @@ impl GpuLearner {
         for l in (0..=first).rev() {
             let layer = self.way_back(batch, sub, l);
             let sums = (l == first).then(|| self.sum_args(sub));
-            let results = [&self.results.losses, &self.results.td];
             let layers = [Some(&layer), beside.as_ref()];
-            let adam_t = &self.parameters.adam_t;
-            let programmatic = self.config.programmatic;
             self.mlp.backward(stream, layers, sums, &results, &self.step, adam_t, programmatic)?;
             beside = None;
         }

@@ -11,6 +11,7 @@ use crate::learner::LearnerState;
 use crate::mlp::MlpLayout;
 use crate::mlp::cuda::stride;
 use crate::mlp::tiles::segment;
+use crate::network_pass::plan::Plan;
 use crate::noise::cuda::Drawn;
 use crate::td_loss::TargetRule;
 use crate::td_loss::cuda::RowResults;
@@ -136,8 +137,15 @@ impl Passing {
         &self.hidden[(l + 1) % 2]
     }
 
-    pub(crate) fn zeros(stream: &Stream, layout: &MlpLayout, rows: usize) -> Result<Self, CudaError> {
-        let hidden = || stream.zeros("passing activations", [rows, widest(layout)]);
+    /// Without hidden units where they stay in shared memory (`heads_only`).
+    pub(crate) fn zeros(
+        stream: &Stream,
+        layout: &MlpLayout,
+        rows: usize,
+        heads_only: bool,
+    ) -> Result<Self, CudaError> {
+        let units = if heads_only { 0 } else { rows };
+        let hidden = || stream.zeros("passing activations", [units, widest(layout)]);
         let head = stream.zeros("head outputs", [rows, stride(layout.head().n_out)])?;
         Ok(Self { hidden: [hidden()?, hidden()?], head })
     }
@@ -157,18 +165,22 @@ impl Activations {
         stream: &Stream,
         layout: &MlpLayout,
         config: &GpuLearnerConfig,
+        heads_only: bool,
     ) -> Result<Self, CudaError> {
         let rows = config.learner.batch;
+        let units_rows = if heads_only { 0 } else { rows };
         let head = stride(layout.head().n_out);
         let kept = layout.shape().hidden.iter();
-        let delta = || stream.zeros("activation gradients", [rows, widest(layout)]);
+        let delta = || stream.zeros("activation gradients", [units_rows, widest(layout)]);
         Ok(Self {
             kept: kept
-                .map(|&units| stream.zeros("activations", [rows, stride(units)]))
+                .map(|&units| stream.zeros("activations", [units_rows, stride(units)]))
                 .collect::<Result<_, _>>()?,
             head: stream.zeros("head outputs", [rows, head])?,
-            beside: asks_beside(config).then(|| Passing::zeros(stream, layout, rows)).transpose()?,
-            target_next: Passing::zeros(stream, layout, rows)?,
+            beside: asks_beside(config)
+                .then(|| Passing::zeros(stream, layout, rows, heads_only))
+                .transpose()?,
+            target_next: Passing::zeros(stream, layout, rows, heads_only)?,
             dhead: stream.zeros("head gradient", [rows, head])?,
             dhidden: [delta()?, delta()?],
         })
@@ -231,7 +243,8 @@ pub(crate) fn keeps_copy(config: &GpuLearnerConfig) -> bool {
     config.guard.nan_policy == NanPolicy::Rollback
 }
 
-/// Device bytes of a learner.
+/// Device bytes of a learner; at most these where whole networks pass at once ([`crate::network_pass`]), which keep units in
+/// another form.
 pub(super) fn bytes(config: &GpuLearnerConfig, layout: &MlpLayout) -> u64 {
     let copies = 1 + u64::from(keeps_copy(config));
     let rows = 4 * config.learner.batch as u64 + 16 * config.rows_total() as u64;
@@ -244,4 +257,5 @@ pub(super) fn bytes(config: &GpuLearnerConfig, layout: &MlpLayout) -> u64 {
         + rows
         + drawn
         + acting
+        + Plan::of(config, layout).map_or(0, |plan| plan.bytes(config.learner.batch))
 }

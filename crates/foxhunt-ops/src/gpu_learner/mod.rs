@@ -13,7 +13,8 @@
 //! | squares of the gradient | `sum_squares` | `adam/` |
 //! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
 //!
-//! Where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
+//! On Hopper, in tf32 and bf16, three launches of `network_pass/` stand for those of all layers in large batches, and one for
+//! acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
 //! `head_pass`; where heads are distributions, with `distribution_loss` (`distribution/`) in the middle.
 //!
 //! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
@@ -21,6 +22,7 @@
 //! no rows, writes no priorities (it offers [`GpuLearner::priorities`] for that) and chooses no actions; what a run does
 //! about skipped updates is the host's policy.
 
+mod acting;
 pub mod bench;
 mod chain;
 mod config;
@@ -51,8 +53,9 @@ use crate::head_pass::cuda::HeadPass;
 use crate::learner::{EpochSums, LearnerCounts, LearnerState, Progress};
 use crate::mlp::MlpLayout;
 pub use crate::mlp::cuda::Ahead;
-use crate::mlp::cuda::{Forward, Job, MlpKernels, stride};
-use crate::noise::cuda::{Clock, Noise};
+use crate::mlp::cuda::MlpKernels;
+use crate::network_pass::cuda::NetworkPass;
+use crate::noise::cuda::Noise;
 use crate::priority_tree::cuda::DeviceUpdate;
 use crate::ring::cuda::DeviceBatch;
 use crate::td_loss::cuda::{LossKernel, RowResults};
@@ -123,6 +126,8 @@ pub struct GpuLearner {
     layout: MlpLayout,
     mlp: MlpKernels,
     head_pass: Option<HeadPass>,
+    /// For what it serves, instead of the kernels of `mlp` and `head_pass`.
+    network: Option<NetworkPass>,
     loss: LossKernel,
     /// For heads that are no Q-values.
     distribution: Option<DistributionKernels>,
@@ -159,10 +164,12 @@ impl GpuLearner {
         }
         let loader = Loader::new(stream, cache);
         let processors = stream.device().info().multiprocessors;
-        let (n, acting) = (layout.len(), config.acting_rows);
+        let n = layout.len();
+        let network = NetworkPass::new(&loader, stream, config, &layout)?;
+        let here = network.as_ref().is_some_and(NetworkPass::updates);
         Ok(Self {
             mlp: MlpKernels::new(&loader, config.learner.precision, stream.device().info())?,
-            head_pass: Self::head_pass(&loader, stream, config, &layout)?,
+            head_pass: if here { None } else { Self::head_pass(&loader, stream, config, &layout)? },
             loss: LossKernel::new(&loader)?,
             distribution: (!layout.shape().returns.is_mean())
                 .then(|| DistributionKernels::new(&loader))
@@ -172,8 +179,11 @@ impl GpuLearner {
             parameters: Parameters::zeros(stream, n)?,
             good: memory::keeps_copy(config).then(|| Parameters::zeros(stream, n)).transpose()?,
             gradient: Gradient::zeros(stream, &layout, config)?,
-            acts: Activations::zeros(stream, &layout, config)?,
-            acting: (acting > 0).then(|| Passing::zeros(stream, &layout, acting)).transpose()?,
+            acts: Activations::zeros(stream, &layout, config, here)?,
+            acting: (config.acting_rows > 0)
+                .then(|| Passing::zeros(stream, &layout, config.acting_rows, network.is_some()))
+                .transpose()?,
+            network,
             results: memory::row_results(stream, config)?,
             step: StepBuffers::zeros(stream)?,
             record: Record::new(stream.device())?,
@@ -210,101 +220,6 @@ impl GpuLearner {
     /// Turns overlapping launches on or off from here on; results stay the same.
     pub fn set_programmatic(&mut self, on: bool) {
         self.config.programmatic = on;
-    }
-
-    /// Queues Q-values to act by: as [`GpuLearner::q_values`], with noise in the weights of a noisy network, drawn for the
-    /// vector step that `clock` holds when the work is done. `ahead` tells of the kernel queued just ahead; what is said of it
-    /// must be so.
-    ///
-    /// # Errors
-    /// As [`GpuLearner::q_values`].
-    pub fn acting_q_values(
-        &mut self,
-        stream: &Stream,
-        clock: Clock<'_>,
-        states: &DeviceBuffer<f32>,
-        rows: usize,
-        q: &mut DeviceBuffer<f32>,
-        ahead: Ahead,
-    ) -> Result<(), GpuLearnerError> {
-        let Some(noise) = &self.noise else {
-            return self.q_values_with(stream, &self.parameters.online, states, rows, q, ahead);
-        };
-        noise.draw_acting(stream, &self.parameters.online, clock, self.config.programmatic)?;
-        self.q_values_with(stream, &noise.drawn.acting, states, rows, q, Ahead::Unknown)
-    }
-
-    /// Queues Q-values of the online network without noise for the first `rows` of `states`, f32 `[rows, state_dim]`, into
-    /// `q`, f32 `[rows, n_outputs]`. A row's bits do not depend on the rows around it.
-    ///
-    /// # Errors
-    /// [`CudaError::Length`] for more rows than the configuration or a buffer has room for, and driver errors.
-    pub fn q_values(
-        &mut self,
-        stream: &Stream,
-        states: &DeviceBuffer<f32>,
-        rows: usize,
-        q: &mut DeviceBuffer<f32>,
-    ) -> Result<(), GpuLearnerError> {
-        self.q_values_with(stream, &self.parameters.online, states, rows, q, Ahead::Unknown)
-    }
-
-    fn q_values_with(
-        &self,
-        stream: &Stream,
-        parameters: &DeviceBuffer<f32>,
-        states: &DeviceBuffer<f32>,
-        rows: usize,
-        q: &DeviceBuffer<f32>,
-        ahead: Ahead,
-    ) -> Result<(), GpuLearnerError> {
-        if rows == 0 {
-            return Ok(());
-        }
-        let room = self.config.acting_rows;
-        let Some(pass) = self.acting.as_ref().filter(|_| rows <= room) else {
-            return Err(CudaError::Length { what: "rows to act on", got: rows, expected: room }.into());
-        };
-        let layers = self.layout.layers();
-        // Whether the head's outputs are no Q-values yet; those of a plain dueling head may become some at once.
-        let (distribution, dueling) = (self.distribution.as_ref(), self.layout.shape().dueling);
-        let indirect = dueling || distribution.is_some();
-        states.holds(rows * self.layout.shape().state_dim)?;
-        q.holds(rows * self.layout.n_outputs())?;
-        let programmatic = self.config.programmatic;
-        let mut made_q = false;
-        for (l, &layer) in layers.iter().enumerate() {
-            let is_head = l + 1 == layers.len();
-            let out = match is_head {
-                true if indirect => &pass.head,
-                true => q,
-                false => pass.units(l + 1),
-            };
-            let (x, x_stride) = match l {
-                0 => (states, layer.n_in),
-                _ => (pass.units(l), stride(layer.n_in)),
-            };
-            let out_stride = if is_head && !indirect { layer.n_out } else { stride(layer.n_out) };
-            let forward = Forward {
-                layer,
-                rows,
-                x_stride,
-                out_stride,
-                relu: !is_head,
-                ahead: if l == 0 { ahead } else { Ahead::LeavesParameters },
-                few_behind: false,
-                inspect: None,
-                q: (is_head && dueling && distribution.is_none()).then_some((&self.layout, q)),
-            };
-            let job = Job { x, parameters, out };
-            made_q = self.mlp.forward(stream, &forward, &[job], programmatic)?;
-        }
-        if let Some(kernels) = distribution {
-            kernels.expectations(stream, &self.layout, rows, &pass.head, q, programmatic)?;
-        } else if dueling && !made_q {
-            self.mlp.q_from_head(stream, &self.layout, rows, &pass.head, q, programmatic)?;
-        }
-        Ok(())
     }
 
     /// Queues the gradients of sub-batch number `sub`, 0 for the first; a [`GpuLearner::finish`] follows the last. `ahead`
@@ -362,7 +277,13 @@ impl GpuLearner {
             &self.faults,
             programmatic,
         )?;
-        Ok(())
+        Ok(self.pack(stream)?)
+    }
+
+    /// Queues what is made from the parameters, behind a change of them.
+    fn pack(&self, stream: &Stream) -> Result<(), CudaError> {
+        let Some(network) = &self.network else { return Ok(()) };
+        network.pack(stream, &self.parameters, self.config.programmatic)
     }
 
     /// Queues the joining of the gradient's segments, onto what is there when `add`, and the sums of its squares.
@@ -463,7 +384,8 @@ impl GpuLearner {
     /// # Errors
     /// `Length` for another layout, and those of [`Stream::upload`].
     pub fn upload_state(&mut self, stream: &Stream, state: &LearnerState) -> Result<(), GpuLearnerError> {
-        self.parameters.upload(stream, state)
+        self.parameters.upload(stream, state)?;
+        Ok(self.pack(stream)?)
     }
 
     /// Whether there is something to roll back to.
@@ -536,6 +458,7 @@ impl GpuLearner {
     pub fn roll_back(&mut self, stream: &Stream) -> Result<bool, GpuLearnerError> {
         let Some(good) = &self.good else { return Ok(false) };
         self.parameters.copy_from(stream, good)?;
+        self.pack(stream)?;
         Ok(true)
     }
 
@@ -562,7 +485,8 @@ impl GpuLearner {
         let head_pass = self.head_pass.as_ref().map(HeadPass::kernel);
         let distribution = self.distribution.iter().flat_map(DistributionKernels::all);
         let noise = self.noise.iter().flat_map(Noise::all);
-        let losses = head_pass.into_iter().chain([self.loss.kernel()]).chain(distribution);
+        let network = self.network.iter().flat_map(NetworkPass::all);
+        let losses = head_pass.into_iter().chain(network).chain([self.loss.kernel()]).chain(distribution);
         for kernel in losses.chain(self.adam.all()).chain(noise) {
             all.push((kernel.symbol().to_owned(), kernel.resources()?));
         }

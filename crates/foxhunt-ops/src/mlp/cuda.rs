@@ -119,7 +119,7 @@ pub(crate) fn branches(layout: &MlpLayout) -> ([u32; 4], [u32; 4], u32) {
     (start, len, branches.len() as u32)
 }
 
-fn head_args(
+pub(crate) fn head_args(
     layout: &MlpLayout,
     rows: usize,
     head: DevicePtr<f32>,

@@ -24,11 +24,10 @@ struct HeadRow {
 };
 
 // Stores the Q-values of `rows` rows from number `first` on, whose head outputs lie in shared memory, `stride` words from
-// row to row. Eight lanes a row; all N threads of the block come here.
+// row to row. Eight lanes a row; all N threads that share the work come here, as number `thread`, with room for as many means.
 template <u32 N, class Args>
-__device__ __forceinline__ void store_q(const Args& a, const float* heads, u32 stride, u32 first, u32 rows) {
-  __shared__ float means[N / 8][4];
-  u32 at = threadIdx.x / 8, lane = threadIdx.x % 8;
+__device__ __forceinline__ void store_q(const Args& a, const float* heads, u32 stride, u32 first, u32 rows, u32 thread, float (*means)[4]) {
+  u32 at = thread / 8, lane = thread % 8;
   for (u32 r = at; r < rows; r += N / 8) {
     const float* outputs = heads + r * stride;
     if (lane < a.n_branches) means[at][lane] = branch_mean(outputs + 1 + a.start[lane], a.len[lane]);
@@ -39,4 +38,10 @@ __device__ __forceinline__ void store_q(const Args& a, const float* heads, u32 s
         for (u32 i = lane; i < a.len[d]; i += 8) a.q[(u64)(first + r) * a.n_outputs + a.start[d] + i] = head.q(d, a.start[d] + i);
     __syncwarp();
   }
+}
+// The same for a whole block.
+template <u32 N, class Args>
+__device__ __forceinline__ void store_q(const Args& a, const float* heads, u32 stride, u32 first, u32 rows) {
+  __shared__ float means[N / 8][4];
+  store_q<N>(a, heads, stride, first, rows, threadIdx.x, means);
 }

@@ -1,8 +1,8 @@
 //! Tensor-core products: how far from f64 each mode may be, and what must not change with it.
 
-use foxhunt_core::Head;
 use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::Precision;
+use foxhunt_core::{Head, ReturnModel};
 use foxhunt_ops::gpu_learner::{GpuLearner, GpuLearnerConfig};
 use foxhunt_ops::learner::LearnerState;
 use foxhunt_ops::mlp::MlpLayout;
@@ -11,12 +11,15 @@ use foxhunt_ops::ring::BatchBuffers;
 use crate::learner::{cache, config, rows, same, upload};
 use crate::{Gpu, Test, oracle};
 
-pub(crate) const TESTS: [Test; 5] = [
+pub(crate) const TESTS: [Test; 8] = [
     ("precision_q_values_are_as_close_to_f64_as_the_format", q_values),
     ("precision_of_a_linear_gradient_is_the_format_s", linear_gradient),
     ("precision_gradients_are_close_to_f64", gradients),
     ("precision_gives_the_same_bits_again_and_in_a_graph", repeats),
     ("precision_hides_nothing_that_is_not_finite", skips),
+    ("precision_of_sub_batches_is_that_of_one", sub_batches),
+    ("precision_of_every_rule_is_close_to_f32", rules),
+    ("precision_follows_its_parameters", follows),
 ];
 
 const TENSOR: [Precision; 3] = [Precision::Tf32x3, Precision::Tf32, Precision::Bf16];
@@ -79,6 +82,7 @@ fn q_values(gpu: &Gpu) {
             for &n in sizes {
                 let want = &want[..n * layout.n_outputs()];
                 let mut plain = Vec::new();
+                let whole_networks = gpu.device.info().compute_capability == (9, 0);
                 for (mode, precision) in Precision::ALL.into_iter().enumerate() {
                     let mut learner = learner(gpu, &config, precision);
                     let mut q = gpu.stream.zeros("q", [n, layout.n_outputs()]).unwrap();
@@ -88,6 +92,12 @@ fn q_values(gpu: &Gpu) {
                     let bound = rounding(precision) * (4 * layout.layers().len()) as f64;
                     assert!(error < bound, "{precision:?} {head:?} {dueling} {n}: {error:e}, not {bound:e}");
                     worst[mode] = worst[mode].max(error);
+                    if whole_networks && matches!(precision, Precision::Tf32 | Precision::Bf16) {
+                        let few = n.div_ceil(3);
+                        learner.q_values(&gpu.stream, &on_device, few, &mut q).unwrap();
+                        let again = gpu.stream.download(&q).unwrap();
+                        same(&again, &got, "the same rows among fewer");
+                    }
                     match precision {
                         Precision::F32 => plain = got,
                         _ => assert!(
@@ -187,8 +197,13 @@ fn gradients(gpu: &Gpu) {
 /// One seed, one result: learners of one state, one of them in a captured graph, stay equal.
 fn repeats(gpu: &Gpu) {
     let s = &gpu.stream;
-    let nets: [(usize, &[usize], usize); 3] =
-        [(51, &[256, 256], 300), (9, &[33, 65, 17], 33), (51, &[64], 5000)];
+    let nets: [(usize, &[usize], usize); 5] = [
+        (51, &[256, 256], 300),
+        (9, &[33, 65, 17], 33),
+        (51, &[64], 5000),
+        (7, &[200, 33, 250], 1500),
+        (100, &[256], 1024),
+    ];
     for precision in TENSOR {
         for (state_dim, hidden, n) in nets {
             if gpu.small && n != 33 {
@@ -238,11 +253,11 @@ fn skips(gpu: &Gpu) {
         (FaultKind::NonFiniteLoss, |rows, _| rows.weights.fill(3e38)),
     ];
     for precision in TENSOR {
-        for (kind, poison) in cases {
+        for (n, (kind, poison)) in [40, 1100].into_iter().flat_map(|n| cases.map(|case| (n, case))) {
             let mut config = config(9, &[33, 17], Head::Branching, true);
-            config.learner.batch = 40;
+            config.learner.batch = n;
             let mut learner = learner(gpu, &config, precision);
-            let (mut bad, mut state) = (rows(&config, 40, 2), state(learner.layout()));
+            let (mut bad, mut state) = (rows(&config, n, 2), state(learner.layout()));
             // Units that are on, so that nothing is behind a relu, and every input counts.
             bad.states.iter_mut().chain(&mut bad.next_states).for_each(|x| *x = x.abs() + 0.1);
             poison(&mut bad, &mut state);
@@ -250,12 +265,138 @@ fn skips(gpu: &Gpu) {
             learner.update(&gpu.stream, &[upload(gpu, &bad, 9)]).unwrap();
             gpu.stream.synchronise().unwrap();
             let faults = learner.drain_faults().faults;
-            assert!(faults.iter().any(|fault| fault.kind == kind), "{precision:?} {kind:?}: {faults:?}");
-            assert_eq!(gpu.stream.download(learner.gate()).unwrap(), [1], "{precision:?} {kind:?}");
+            assert!(faults.iter().any(|fault| fault.kind == kind), "{precision:?} {kind:?} {n}: {faults:?}");
+            assert_eq!(gpu.stream.download(learner.gate()).unwrap(), [1], "{precision:?} {kind:?} {n}");
             let (after, counts) = learner.download_state(&gpu.stream).unwrap();
             assert_eq!((counts.updates, counts.skipped), (0, 1));
             same(&after.online, &state.online, "online");
             same(&after.m, &state.m, "m");
+        }
+    }
+}
+
+/// Sub-batches, whose last tiles are not full, give the gradient of all their rows.
+fn sub_batches(gpu: &Gpu) {
+    for precision in Precision::ALL {
+        for (hidden, head) in [(&[96, 256][..], Head::Factored), (&[40, 24, 16], Head::Branching)] {
+            let mut config = config(51, hidden, head, true);
+            (config.learner.batch, config.learner.accumulation) = (1100, 2);
+            let layout = MlpLayout::new(config.shape.clone());
+            let (start, mut all) = (state(&layout), rows(&config, 2200, 13));
+            let ties = oracle::update(&layout, &start.online, &start.target, &all).margins;
+            for (weight, margin) in all.weights.iter_mut().zip(&ties) {
+                *weight = if *margin < 4e-6 { 0.0 } else { *weight };
+            }
+            let want = oracle::update(&layout, &start.online, &start.target, &all);
+            let batches = [0, 1100].map(|first| upload(gpu, &part(&all, first, 1100, 51), 51));
+            let mut learner = learner(gpu, &config, precision);
+            learner.update(&gpu.stream, &batches).unwrap();
+            let error = distance(&gpu.stream.download(learner.gradient()).unwrap(), &want.gradient);
+            let layers = layout.layers().len() as f64;
+            let share = 2.0 * layers * rounding(precision) * (layers + layout.n_outputs() as f64);
+            let exact = matches!(precision, Precision::F32 | Precision::Tf32x3);
+            let bound = if exact { 1e-6 } else { share.sqrt() };
+            assert!(error < bound, "{precision:?} {head:?}: gradient off by {error:e}, not {bound:e}");
+        }
+    }
+}
+
+fn part(all: &BatchBuffers, first: usize, n: usize, state_dim: usize) -> BatchBuffers {
+    let mut out = BatchBuffers::new(n, state_dim);
+    let (states, rows) = (first * state_dim..(first + n) * state_dim, first..first + n);
+    out.states = all.states[states.clone()].to_vec();
+    out.next_states = all.next_states[states].to_vec();
+    out.rewards = all.rewards[rows.clone()].to_vec();
+    out.actions = all.actions[rows.clone()].to_vec();
+    out.terminated = all.terminated[rows.clone()].to_vec();
+    out.discounts = all.discounts[rows.clone()].to_vec();
+    out.weights = all.weights[rows.clone()].to_vec();
+    out.indices = all.indices[rows.clone()].to_vec();
+    out.generations = all.generations[rows].to_vec();
+    out
+}
+
+/// What targets are made from, and what heads give, in the modes that round against f32, whose bits are the CPU's.
+fn rules(gpu: &Gpu) {
+    type Rule = fn(&mut GpuLearnerConfig);
+    let all: [(&str, Rule); 5] = [
+        ("largest", |c| c.learner.double = false),
+        ("Munchausen", |c| (c.learner.munchausen, c.learner.double) = (true, false)),
+        ("quantiles", |c| c.shape.returns = ReturnModel::Quantiles { n: 32 }),
+        ("quantiles, largest", |c| {
+            (c.shape.returns, c.learner.double) = (ReturnModel::Quantiles { n: 32 }, false);
+        }),
+        ("plain head", |c| c.shape.dueling = false),
+    ];
+    for (name, rule) in all {
+        let mut config = config(51, &[72, 40], Head::Exposure, true);
+        config.learner.batch = 1200;
+        config.acting_rows = 700;
+        rule(&mut config);
+        let batch = rows(&config, 1200, 17);
+        let on_device = upload(gpu, &batch, 51);
+        let give = |precision| {
+            let mut learner = learner(gpu, &config, precision);
+            let mut q = gpu.stream.zeros("q", [700, learner.layout().n_outputs()]).unwrap();
+            learner.q_values(&gpu.stream, &on_device.states, 700, &mut q).unwrap();
+            learner.update(&gpu.stream, std::slice::from_ref(&on_device)).unwrap();
+            let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
+            let gradient = wide(gpu.stream.download(learner.gradient()).unwrap());
+            (wide(gpu.stream.download(&q).unwrap()), gradient)
+        };
+        let (want_q, want) = give(Precision::F32);
+        for precision in TENSOR {
+            let (q, gradient) = give(precision);
+            let narrow = |values: Vec<f64>| values.into_iter().map(|x| x as f32).collect::<Vec<_>>();
+            let layout = MlpLayout::new(config.shape.clone());
+            let layers = layout.layers().len() as f64;
+            // Each pair of outputs of a row may change places.
+            let share = 2.0 * layers * rounding(precision) * (layers + layout.head().n_out as f64);
+            let (off, bound) = (distance(&narrow(q), &want_q), rounding(precision).max(1e-6) * 4.0 * layers);
+            assert!(off < bound, "{precision:?} {name}: Q-values off by {off:e}, not {bound:e}");
+            let (off, bound) = (distance(&narrow(gradient), &want), share.sqrt().min(0.5));
+            assert!(off < bound, "{precision:?} {name}: gradient off by {off:e}, not {bound:e}");
+        }
+    }
+}
+
+/// Whatever parameters a learner takes up or goes back to, it acts and learns by them: it stays equal to one that never had
+/// others.
+fn follows(gpu: &Gpu) {
+    let s = &gpu.stream;
+    for precision in TENSOR {
+        let mut config = config(51, &[96, 64], Head::Factored, true);
+        config.learner.batch = 1100;
+        config.acting_rows = 130;
+        let batch = [upload(gpu, &rows(&config, 1100, 19), 51)];
+        let act = |learner: &mut GpuLearner| {
+            let mut q = s.zeros("q", [130, learner.layout().n_outputs()]).unwrap();
+            learner.q_values(s, &batch[0].states, 130, &mut q).unwrap();
+            s.download(&q).unwrap()
+        };
+        let mut fresh = learner(gpu, &config, precision);
+        let before = act(&mut fresh);
+        fresh.update(s, &batch).unwrap();
+        let (after, learned) = (act(&mut fresh), fresh.download_state(s).unwrap().0);
+        assert!(before != after, "{precision:?}: an update changes what is done");
+        for way in ["rolled back", "uploaded"] {
+            let mut other = learner(gpu, &config, precision);
+            let start = other.download_state(s).unwrap().0;
+            other.keep_good_copy(s).unwrap();
+            for _ in 0..3 {
+                other.update(s, &batch).unwrap();
+            }
+            if way == "uploaded" {
+                other.upload_state(s, &start).unwrap();
+            } else {
+                assert!(other.roll_back(s).unwrap());
+            }
+            same(&act(&mut other), &before, way);
+            // Counts stay, so the learning rate is set back with them.
+            other.set_progress(s, &Default::default(), &Default::default()).unwrap();
+            other.update(s, &batch).unwrap();
+            same(&other.download_state(s).unwrap().0.online, &learned.online, way);
+            same(&act(&mut other), &after, way);
         }
     }
 }

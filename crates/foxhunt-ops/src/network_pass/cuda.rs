@@ -1,0 +1,520 @@
+//! The launchers of `network_pass.cu`, `network_back.cu`, `weight_gradient.cu` and `pack_weights.cu`.
+#![allow(unsafe_code)] // Launches; each names the signature it matches.
+
+use std::fmt::Write;
+
+use foxhunt_core::settings::Precision;
+use foxhunt_cuda::nvrtc::{self, Program};
+use foxhunt_cuda::{
+    COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, bytemuck, shared_struct,
+};
+use rayon::prelude::*;
+
+use super::plan::{
+    Deal, GRADIENT_STAGES, LAYERS, PIECES, Plan, SHARED_BYTES, THREADS, gradient_lines, lines, mask_len,
+};
+use crate::gpu_learner::memory::{Gradient, Parameters};
+use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
+use crate::gpu_learner::{CARVEOUT, GpuLearnerConfig, Loader};
+use crate::guard::gate::Findings;
+use crate::mlp::cuda::{Ahead, HeadArgs, Job, Q_FROM_HEAD_CUH, head_args, stride};
+use crate::mlp::{Layer, MlpLayout};
+use crate::ring::cuda::DeviceBatch;
+
+const NETWORK_PASS_CU: &str = include_str!("network_pass.cu");
+const NETWORK_BACK_CU: &str = include_str!("network_back.cu");
+const WEIGHT_GRADIENT_CU: &str = include_str!("weight_gradient.cu");
+const PACK_WEIGHTS_CU: &str = include_str!("pack_weights.cu");
+const WARPGROUP_CUH: &str = include_str!("warpgroup.cuh");
+const CHAIN_CUH: &str = include_str!("chain.cuh");
+
+/// The only target whose instructions these are.
+pub const TARGET: &str = "sm_90a";
+
+shared_struct! {
+    /// How tiles are dealt to blocks.
+    pub(crate) struct DealArgs {
+        rows: u32,
+        tiles: u32,
+        tiles_of_job: u32,
+        double_rounds: u32,
+    }
+}
+
+shared_struct! {
+    /// Up to three forward passes.
+    pub(crate) struct PassArgs {
+        x: [DevicePtr<f32>; 3],
+        parameters: [DevicePtr<f32>; 3],
+        images: [DevicePtr<u8>; 3],
+        out: [DevicePtr<f32>; 3],
+        kept: [DevicePtr<u8>; LAYERS],
+        masks: [DevicePtr<u32>; LAYERS],
+        rewards: DevicePtr<f32>,
+        terminated: DevicePtr<f32>,
+        state: DevicePtr<StepState>,
+        head: HeadArgs,
+        deal: DealArgs,
+        bias: [u32; LAYERS],
+        jobs: u32,
+        out_stride: u32,
+        inspect: u32,
+        ahead: u32,
+        pad: u32,
+    }
+}
+
+shared_struct! {
+    /// The way back.
+    pub(crate) struct BackArgs {
+        dhead: DevicePtr<f32>,
+        image: DevicePtr<u8>,
+        gradients: [DevicePtr<u8>; LAYERS],
+        masks: [DevicePtr<u32>; LAYERS],
+        deal: DealArgs,
+        dhead_stride: u32,
+        pad: u32,
+    }
+}
+
+shared_struct! {
+    /// Gradients of all layers.
+    pub(crate) struct GradientArgs {
+        gradients: [DevicePtr<u8>; LAYERS],
+        inputs: [DevicePtr<u8>; LAYERS],
+        gradient: DevicePtr<f32>,
+        split_stride: u64,
+        weight: [u32; LAYERS],
+        bias: [u32; LAYERS],
+        rows: u32,
+        segment: u32,
+        splits: u32,
+        pad: u32,
+    }
+}
+
+shared_struct! {
+    /// Matrices of up to two networks and where their images go.
+    pub(crate) struct PackArgs {
+        parameters: [DevicePtr<f32>; 2],
+        to: [DevicePtr<u8>; PIECES],
+        network: [u32; PIECES],
+        first: [u32; PIECES],
+        n_in: [u32; PIECES],
+        n_out: [u32; PIECES],
+        weight: [u32; PIECES],
+        back: [u32; PIECES],
+        pieces: u32,
+        chunks: u32,
+    }
+}
+
+/// The instruction for a product of each shape: TILE lines times N.
+fn products(precision: Precision, shapes: &[usize]) -> String {
+    let (shape, tail) = match precision {
+        Precision::Bf16 => ("k16.f32.bf16.bf16", ", 0, 0"),
+        _ => ("k8.f32.tf32.tf32", ""),
+    };
+    let mut text = "#pragma once\ntemplate <int N> struct Product;\n".to_owned();
+    for n in shapes {
+        let sums = n / 2;
+        let list = |f: &dyn Fn(usize) -> String| (0..sums).map(f).collect::<Vec<_>>().join(", ");
+        let (names, outs) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(d[{i}])")));
+        // Nothing can fail in writing to a string.
+        let _ = write!(
+            text,
+            "template <> struct Product<{n}> {{
+  static __device__ __forceinline__ void run(float (&d)[{sums}], unsigned long long a, unsigned long long b) {{
+    asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n{n}{shape} {{{names}}}, %{sums}, %{}, p, 1, 1{tail}; }}\"
+                 : {outs} : \"l\"(a), \"l\"(b));
+  }}
+}};
+",
+            sums + 1
+        );
+    }
+    text
+}
+
+/// The programs of a network: forward, back, weight gradient, images.
+fn programs_of(plan: &Plan) -> [Program; 4] {
+    let structs = [
+        StepState::cuda_source(),
+        Findings::cuda_source(),
+        SumArgs::cuda_source(),
+        HeadArgs::cuda_source(),
+        DealArgs::cuda_source(),
+        PassArgs::cuda_source(),
+        BackArgs::cuda_source(),
+        GradientArgs::cuda_source(),
+        PackArgs::cuda_source(),
+    ]
+    .concat();
+    let warpgroup = format!("{}{WARPGROUP_CUH}", products(plan.precision, &plan.product_shapes()));
+    let program = |name, source, widths: &[usize], stages, units_bytes: usize| {
+        let widths: Vec<_> = widths.iter().map(ToString::to_string).collect();
+        Program::new(name, source)
+            .header("common.cuh", COMMON_CUH)
+            .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
+            .header("warpgroup.cuh", &warpgroup)
+            .header("chain.cuh", CHAIN_CUH)
+            .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
+            .header("step.cuh", STEP_CUH)
+            .define("PRECISION", if plan.precision == Precision::Bf16 { 3 } else { 2 })
+            .define("WIDTHS", widths.join(","))
+            .define("STAGES", stages)
+            .define("UNITS_BYTES", units_bytes)
+            .define("SHARED_BYTES", SHARED_BYTES)
+            .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
+            .define("AHEAD_LEAVES_ALL", Ahead::LeavesAll as u32)
+    };
+    let (forward, back) = (&plan.forward, &plan.back);
+    [
+        program("network_pass.cu", NETWORK_PASS_CU, &forward.widths, forward.stages, forward.units_bytes),
+        program("network_back.cu", NETWORK_BACK_CU, &back.widths, back.stages, back.units_bytes),
+        program("weight_gradient.cu", WEIGHT_GRADIENT_CU, &forward.widths, GRADIENT_STAGES, 0),
+        program("pack_weights.cu", PACK_WEIGHTS_CU, &[], 0, 0),
+    ]
+}
+
+/// The programs for some networks, of which a learner compiles those of its own; for [`TARGET`] alone.
+#[must_use]
+pub fn programs(precision: Precision, layouts: &[MlpLayout]) -> Vec<Program> {
+    let plans = layouts.iter().filter_map(|layout| Plan::of_network(layout, precision));
+    plans.flat_map(|plan| programs_of(&plan)).collect()
+}
+
+/// What an update has beside acting.
+#[derive(Debug)]
+struct OfUpdate {
+    back: Kernel,
+    gradient: Kernel,
+    /// Weights of the target network, and of the online network for the way back.
+    target_image: DeviceBuffer<u8>,
+    back_image: DeviceBuffer<u8>,
+    /// Of each layer: inputs and gradients of outputs as images, k along the rows.
+    inputs: Vec<DeviceBuffer<u8>>,
+    gradients: Vec<DeviceBuffer<u8>>,
+    /// Of each hidden layer, which units are above 0.
+    masks: Vec<DeviceBuffer<u32>>,
+}
+
+/// A learner's passes, with the images of its networks.
+#[derive(Debug)]
+pub(crate) struct NetworkPass {
+    plan: Plan,
+    layers: Vec<Layer>,
+    pass: Kernel,
+    pack: Kernel,
+    online_image: DeviceBuffer<u8>,
+    update: Option<OfUpdate>,
+    processors: usize,
+}
+
+/// Forward passes that are done together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passes<'a> {
+    pub(crate) rows: usize,
+    /// Of each what it reads, whose parameters, and where head outputs go.
+    pub(crate) jobs: &'a [Job<'a>],
+    /// Values from row to row of those outputs.
+    pub(crate) out_stride: usize,
+    /// Which of them belong to the target network.
+    pub(crate) of_target: [bool; 3],
+    pub(crate) ahead: Ahead,
+    /// The batch of an update, whose first job is kept and whose values are looked at for those that are not finite.
+    pub(crate) batch: Option<(&'a DeviceBatch, &'a DeviceBuffer<StepState>)>,
+    /// Where the Q-values of a dueling head go instead, f32 `[rows, n_outputs]`.
+    pub(crate) q: Option<(&'a MlpLayout, &'a DeviceBuffer<f32>)>,
+}
+
+/// The way back of a sub-batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WayBack<'a> {
+    pub(crate) rows: usize,
+    /// Gradient of the head's outputs, f32 `[rows, stride]`.
+    pub(crate) dhead: &'a DeviceBuffer<f32>,
+    /// Where the gradients of segments go.
+    pub(crate) gradient: &'a Gradient,
+    /// What is summed beside it, from these results to this state.
+    pub(crate) sums: SumArgs,
+    pub(crate) results: [&'a DeviceBuffer<f32>; 2],
+    pub(crate) step: &'a StepBuffers,
+    pub(crate) adam_t: &'a DeviceBuffer<u64>,
+}
+
+impl NetworkPass {
+    /// The passes of a learner, if they serve for it on this device.
+    pub(crate) fn new(
+        loader: &Loader<'_>,
+        stream: &Stream,
+        config: &GpuLearnerConfig,
+        layout: &MlpLayout,
+    ) -> Result<Option<Self>, CudaError> {
+        let device = stream.device().info();
+        let Some(plan) = Plan::of(config, layout) else { return Ok(None) };
+        let hopper = device.compute_capability == (9, 0) && device.shared_bytes as usize >= SHARED_BYTES;
+        if !hopper || !nvrtc::knows(TARGET)? {
+            return Ok(None);
+        }
+        let programs = programs_of(&plan);
+        let wanted = |i: usize| plan.updates || i == 0 || i == 3;
+        let images: Vec<_> = programs
+            .par_iter()
+            .enumerate()
+            .map(|(i, program)| wanted(i).then(|| loader.compile(program)).transpose())
+            .collect::<Result<_, _>>()?;
+        let kernel = |i: usize, symbol, shared: usize| -> Result<Option<Kernel>, CudaError> {
+            let Some(image) = &images[i] else { return Ok(None) };
+            let kernel = loader.load_image(image)?.kernel(symbol)?;
+            kernel.prefer_carveout(CARVEOUT)?;
+            kernel.allow_shared(shared as u32)?;
+            Ok(Some(kernel))
+        };
+        let back = kernel(1, "network_back", plan.back.shared)?;
+        let gradient = kernel(2, "weight_gradient", gradient_shared())?;
+        let (Some(pass), Some(pack)) =
+            (kernel(0, "network_pass", plan.forward.shared)?, kernel(3, "pack_weights", 0)?)
+        else {
+            return Ok(None);
+        };
+        let weights = |n: usize| stream.zeros("images of weights", n);
+        let (forward_bytes, back_bytes) =
+            (plan.forward.image_bytes(plan.line()), plan.back.image_bytes(plan.line()));
+        let batch = config.learner.batch;
+        let of_rows = |lines| stream.zeros("images of a batch", plan.image_of_rows(batch, lines));
+        let layers = layout.layers();
+        let hidden = &layers[..layers.len() - 1];
+        let update = match back.zip(gradient) {
+            Some((back, gradient)) => Some(OfUpdate {
+                back,
+                gradient,
+                target_image: weights(forward_bytes)?,
+                back_image: weights(back_bytes)?,
+                inputs: layers.iter().map(|l| of_rows(lines(l.n_in))).collect::<Result<_, _>>()?,
+                gradients: layers
+                    .iter()
+                    .map(|l| of_rows(gradient_lines(l.n_out)))
+                    .collect::<Result<_, _>>()?,
+                masks: hidden
+                    .iter()
+                    .map(|l| stream.zeros("masks of units", mask_len(batch, l.n_out)))
+                    .collect::<Result<_, _>>()?,
+            }),
+            None => None,
+        };
+        let online_image = weights(forward_bytes)?;
+        let processors = device.multiprocessors as usize;
+        let layers = layers.to_vec();
+        Ok(Some(Self { plan, layers, pass, pack, online_image, update, processors }))
+    }
+
+    /// Whether an update goes this way.
+    pub(crate) fn updates(&self) -> bool {
+        self.update.is_some()
+    }
+
+    /// All kernels, for resource reports.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Kernel> {
+        let update = self.update.iter().flat_map(|of| [&of.back, &of.gradient]);
+        [&self.pass, &self.pack].into_iter().chain(update)
+    }
+
+    /// Queues new images, as the parameters will be then. Whoever changes parameters calls it behind that.
+    pub(crate) fn pack(
+        &self,
+        stream: &Stream,
+        parameters: &Parameters,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let (line, mut args): (_, PackArgs) = (self.plan.line(), bytemuck::Zeroable::zeroed());
+        let (mut piece, mut chunks) = (0, 0);
+        let mut add = |network: u32, back: bool, image: &DeviceBuffer<u8>| {
+            let mut at = 0;
+            let order: Vec<_> = match back {
+                false => self.layers.iter().collect(),
+                true => self.layers[1..].iter().rev().collect(),
+            };
+            for layer in order {
+                let (k, rows) = if back { (layer.n_out, layer.n_in) } else { (layer.n_in, layer.n_out) };
+                let bytes = k.div_ceil(line) * lines(rows) * 128;
+                args.to[piece] = image.ptr().offset(at);
+                args.network[piece] = network;
+                args.first[piece] = chunks;
+                args.n_in[piece] = layer.n_in as u32;
+                args.n_out[piece] = layer.n_out as u32;
+                args.weight[piece] = layer.weight as u32;
+                args.back[piece] = u32::from(back);
+                at += bytes;
+                chunks += (bytes / 16) as u32;
+                piece += 1;
+            }
+        };
+        add(0, false, &self.online_image);
+        if let Some(update) = &self.update {
+            add(1, false, &update.target_image);
+            add(0, true, &update.back_image);
+        }
+        args.parameters = [parameters.online.ptr(), parameters.target.ptr()];
+        args.pieces = piece as u32;
+        args.chunks = chunks;
+        let mut launch = Launch::new(&self.pack, chunks.div_ceil(256), 256)
+            .programmatic(programmatic)
+            .value(args)
+            .keep(&parameters.online)
+            .keep(&parameters.target)
+            .keep(&self.online_image);
+        if let Some(update) = &self.update {
+            launch = launch.keep(&update.target_image).keep(&update.back_image);
+        }
+        // SAFETY: pack_weights(PackArgs). Pieces lie one behind the other in images that were made as long as their sum, and
+        // matrices within parameters of this layout. All is kept.
+        unsafe { launch.launch(stream) }
+    }
+
+    fn deal(&self, rows: usize, jobs: usize) -> (DealArgs, u32) {
+        let deal = Deal::new(rows, jobs, self.processors);
+        let args = DealArgs {
+            rows: rows as u32,
+            tiles: deal.tiles as u32,
+            tiles_of_job: deal.tiles_of_job as u32,
+            double_rounds: deal.double_rounds as u32,
+        };
+        (args, deal.blocks as u32)
+    }
+
+    /// Queues forward passes.
+    pub(crate) fn forward(
+        &self,
+        stream: &Stream,
+        of: &Passes<'_>,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let (deal, blocks) = self.deal(of.rows, of.jobs.len());
+        let mut args: PassArgs = bytemuck::Zeroable::zeroed();
+        let (n_in, n_out) = (self.layers[0].n_in, self.layers.last().map_or(0, |head| head.n_out));
+        let mut launch = Launch::new(&self.pass, blocks, THREADS)
+            .shared(self.plan.forward.shared as u32)
+            .programmatic(programmatic);
+        for (i, job) in of.jobs.iter().enumerate() {
+            job.x.holds(of.rows * n_in)?;
+            args.x[i] = job.x.ptr();
+            args.parameters[i] = job.parameters.ptr();
+            let image = match &self.update {
+                Some(update) if of.of_target[i] => &update.target_image,
+                _ => &self.online_image,
+            };
+            args.images[i] = image.ptr();
+            args.out[i] = job.out.ptr();
+            launch = launch.keep(job.x).keep(job.parameters).keep(image).keep(job.out);
+            if of.q.is_none() {
+                job.out.holds((of.rows - 1) * of.out_stride + n_out)?;
+            }
+        }
+        if let Some((batch, state)) = of.batch {
+            args.rewards = batch.rewards.ptr();
+            args.terminated = batch.terminated.ptr();
+            args.state = state.ptr();
+            args.inspect = 1;
+            launch = batch.keep(launch).keep(state);
+            if let Some(update) = &self.update {
+                for (l, image) in update.inputs.iter().enumerate() {
+                    image.holds(self.plan.image_of_rows(of.rows, lines(self.layers[l].n_in)))?;
+                    args.kept[l] = image.ptr();
+                    launch = launch.keep(image);
+                }
+                for (l, mask) in update.masks.iter().enumerate() {
+                    args.masks[l] = mask.ptr();
+                    launch = launch.keep(mask);
+                }
+            }
+        }
+        if let Some((layout, q)) = of.q {
+            args.head = head_args(layout, of.rows, DevicePtr::NULL, q)?;
+            launch = launch.keep(q);
+        }
+        for (bias, layer) in args.bias.iter_mut().zip(&self.layers) {
+            *bias = layer.bias as u32;
+        }
+        args.deal = deal;
+        args.jobs = of.jobs.len() as u32;
+        args.out_stride = of.out_stride as u32;
+        args.ahead = of.ahead as u32;
+        // SAFETY: network_pass(PassArgs). Rows are tested against the count given, which states, outputs and images hold
+        // (checked above and in `head_args`; a batch's fields by their owner, masks with the images, whose tiles are
+        // theirs); images of weights are this layout's. All is kept.
+        unsafe { launch.value(args).launch(stream) }
+    }
+
+    /// Queues the way back behind the forward passes of an update, and the gradients of all segments. One more block sums up the losses.
+    pub(crate) fn backward(
+        &self,
+        stream: &Stream,
+        way: &WayBack<'_>,
+        programmatic: bool,
+    ) -> Result<(), CudaError> {
+        let WayBack { rows, dhead, gradient, sums, .. } = *way;
+        let (Some(update), Some(parts)) = (&self.update, &gradient.parts) else {
+            return Err(CudaError::Length { what: "segments of a gradient", got: 0, expected: 2 });
+        };
+        let (deal, blocks) = self.deal(rows, 1);
+        let head = self.layers.last().map_or(0, |head| head.n_out);
+        dhead.holds(rows * stride(head))?;
+        let mut back: BackArgs = bytemuck::Zeroable::zeroed();
+        back.dhead = dhead.ptr();
+        back.dhead_stride = stride(head) as u32;
+        back.image = update.back_image.ptr();
+        back.deal = deal;
+        let mut of: GradientArgs = bytemuck::Zeroable::zeroed();
+        let mut launch = Launch::new(&update.back, blocks + 1, THREADS)
+            .shared(self.plan.back.shared as u32)
+            .programmatic(programmatic)
+            .keep(dhead)
+            .keep(&update.back_image)
+            .keep(&way.step.state)
+            .keep(&way.step.findings)
+            .keep(way.adam_t);
+        let splits = gradient.splits;
+        let mut second =
+            Launch::new(&update.gradient, (self.plan.gradient_blocks() * splits) as u32, THREADS)
+                .shared(gradient_shared() as u32)
+                .programmatic(programmatic)
+                .keep(parts);
+        for (l, layer) in self.layers.iter().enumerate() {
+            let (image, inputs) = (&update.gradients[l], &update.inputs[l]);
+            image.holds(self.plan.image_of_rows(rows, gradient_lines(layer.n_out)))?;
+            inputs.holds(self.plan.image_of_rows(rows, lines(layer.n_in)))?;
+            back.gradients[l] = image.ptr();
+            of.gradients[l] = image.ptr();
+            of.inputs[l] = inputs.ptr();
+            of.weight[l] = layer.weight as u32;
+            of.bias[l] = layer.bias as u32;
+            launch = launch.keep(image);
+            second = second.keep(image).keep(inputs);
+            if let Some(mask) = update.masks.get(l) {
+                back.masks[l] = mask.ptr();
+                launch = launch.keep(mask);
+            }
+        }
+        for buffer in way.results {
+            launch = launch.keep(buffer);
+        }
+        of.gradient = parts.ptr();
+        of.split_stride = gradient.part_stride as u64;
+        of.rows = rows as u32;
+        of.segment = gradient.segment as u32;
+        of.splits = splits as u32;
+        parts.holds(splits * gradient.part_stride)?;
+        // SAFETY: network_back(BackArgs, SumArgs). Rows are tested against the count given, which the head's gradient and all
+        // images hold (checked above); `sums` names rows that its owner made for this batch. All is kept.
+        unsafe { launch.value(back).value(sums).launch(stream) }?;
+        // SAFETY: weight_gradient(GradientArgs). Segments end with the rows; each writes its own gradient, whose parts are this
+        // layout's and as many as blocks are launched for (checked above). All is kept.
+        unsafe { second.value(of).launch(stream) }
+    }
+}
+
+/// Shared memory of a block of a weight gradient: stages of both operands and their barriers.
+fn gradient_shared() -> usize {
+    GRADIENT_STAGES * (256 * 128 + 16)
+}

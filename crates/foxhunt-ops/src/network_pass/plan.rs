@@ -1,0 +1,282 @@
+//! Which networks the passes serve, how large everything is, and who does which rows.
+
+use foxhunt_core::settings::Precision;
+
+use crate::gpu_learner::GpuLearnerConfig;
+use crate::mlp::MlpLayout;
+
+/// Batches from which on an update's passes are quicker here than layer by layer.
+pub(crate) const FROM_BATCH: usize = 1024;
+/// Most layers, the head among them; as long as the arrays the kernels take.
+pub(crate) const LAYERS: usize = 9;
+/// Most pieces of an image: every layer of two networks forward, and of one back.
+pub(crate) const PIECES: usize = 3 * LAYERS;
+/// Rows of a warpgroup.
+pub(crate) const TILE: usize = 64;
+/// Threads of a block: two warpgroups that multiply, one that fills stages.
+pub(crate) const THREADS: u32 = 384;
+/// Warpgroups that multiply.
+const WORKERS: usize = 2;
+/// Bytes of a line of an image.
+const LINE_BYTES: usize = 128;
+/// Outputs of a product at most.
+const MOST_LINES: usize = 256;
+/// Inputs of a weight gradient that a block has at most.
+const MOST_INPUTS: usize = 128;
+/// Most shared memory of a block on compute capability 9.0.
+pub(crate) const SHARED_BYTES: usize = 227 * 1024;
+/// Stages of weights at least and at most.
+const STAGES: std::ops::RangeInclusive<usize> = 2..=4;
+/// Stages of a weight gradient: as many as find room.
+pub(crate) const GRADIENT_STAGES: usize = 6;
+
+/// Lines of a matrix in an image of weights or inputs.
+pub(crate) fn lines(rows: usize) -> usize {
+    rows.next_multiple_of(16)
+}
+
+/// Lines of gradients of `outputs` in an image.
+pub(crate) fn gradient_lines(outputs: usize) -> usize {
+    outputs.next_multiple_of(TILE)
+}
+
+/// Words of the mask of a tile's units that each of a warpgroup's threads has.
+pub(crate) fn mask_words(units: usize) -> usize {
+    (lines(units) / 2).div_ceil(32)
+}
+
+/// A chain of products, forward or back: values of a row at the beginning and behind each product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    pub(crate) widths: Vec<usize>,
+    pub(crate) stages: usize,
+    /// Bytes of shared memory that a warpgroup has for units, and those of a block in all.
+    pub(crate) units_bytes: usize,
+    pub(crate) shared: usize,
+}
+
+impl Chain {
+    /// As many stages as find room; none where fewer than two do. Units are at least `least` bytes.
+    fn new(widths: Vec<usize>, line: usize, least: usize) -> Option<Self> {
+        let slabs = widths[..widths.len() - 1].iter().map(|width| width.div_ceil(line)).max()?;
+        let stage = widths[1..].iter().map(|&width| lines(width)).max()? * LINE_BYTES;
+        let units_bytes = (slabs * TILE * LINE_BYTES).max(least.next_multiple_of(1024));
+        // Behind the stages a barrier for each worker.
+        let shared = |stages: usize| WORKERS * units_bytes + stages * (stage + 16) + WORKERS * 8;
+        let stages = STAGES.rev().find(|&stages| shared(stages) <= SHARED_BYTES)?;
+        Some(Self { shared: shared(stages), widths, stages, units_bytes })
+    }
+
+    /// Bytes of its weights as an image.
+    pub(crate) fn image_bytes(&self, line: usize) -> usize {
+        self.products().map(|(k, rows)| k.div_ceil(line) * lines(rows) * LINE_BYTES).sum()
+    }
+
+    /// Values of k and lines of each product.
+    pub(crate) fn products(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.widths.windows(2).map(|pair| (pair[0], pair[1]))
+    }
+}
+
+/// Everything that follows from a network and a precision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) precision: Precision,
+    pub(crate) forward: Chain,
+    pub(crate) back: Chain,
+    /// Whether an update of the configuration's batch is done here, not only acting.
+    pub(crate) updates: bool,
+}
+
+impl Plan {
+    /// The plan of a learner; none where its network, precision or noise asks for other kernels.
+    pub(crate) fn of(config: &GpuLearnerConfig, layout: &MlpLayout) -> Option<Self> {
+        let precision = config.learner.precision;
+        let updates = config.learner.batch >= FROM_BATCH;
+        let serves = matches!(precision, Precision::Tf32 | Precision::Bf16) && config.noise.is_none();
+        if !serves || !(updates || config.acting_rows > 0) {
+            return None;
+        }
+        Self::of_network(layout, precision).map(|plan| Self { updates, ..plan })
+    }
+
+    /// The plan of a network that both acts and learns.
+    pub(crate) fn of_network(layout: &MlpLayout, precision: Precision) -> Option<Self> {
+        let layers = layout.layers();
+        let mut widths = vec![layers[0].n_in];
+        widths.extend(layers.iter().map(|layer| layer.n_out));
+        let fits =
+            (2..=LAYERS).contains(&layers.len()) && widths[1..].iter().all(|&width| width <= MOST_LINES);
+        if !fits {
+            return None;
+        }
+        let line = line(precision);
+        let back: Vec<_> = widths[1..].iter().rev().copied().collect();
+        // The head's outputs, and means of up to four branches, take the place of units.
+        let head = 4 * TILE * (lines(back[0]) + 1 + 4);
+        let forward = Chain::new(widths, line, head)?;
+        Some(Self { precision, forward, back: Chain::new(back, line, 0)?, updates: true })
+    }
+
+    /// Values of k in a line.
+    pub(crate) fn line(&self) -> usize {
+        line(self.precision)
+    }
+
+    /// Bytes of a batch of `rows` rows as an image of so many lines.
+    pub(crate) fn image_of_rows(&self, rows: usize, lines: usize) -> usize {
+        rows.next_multiple_of(TILE) * lines * LINE_BYTES / self.line()
+    }
+
+    /// Widths of operands that products are compiled for.
+    pub(crate) fn product_shapes(&self) -> Vec<usize> {
+        let all = self.forward.widths.iter().map(|&width| lines(width));
+        let mut shapes: Vec<usize> = all.clone().chain(all.map(inputs_of_block)).collect();
+        shapes.retain(|&n| n <= MOST_LINES);
+        shapes.sort_unstable();
+        shapes.dedup();
+        shapes
+    }
+
+    /// Blocks that a segment's weight gradients take.
+    pub(crate) fn gradient_blocks(&self) -> usize {
+        let of = |(inputs, outputs): (usize, usize)| {
+            lines(inputs).div_ceil(MOST_INPUTS) * gradient_lines(outputs).div_ceil(WORKERS * TILE)
+        };
+        self.forward.products().map(of).sum()
+    }
+
+    /// Device bytes of a learner's images and masks.
+    pub(crate) fn bytes(&self, batch: usize) -> u64 {
+        let (line, forward) = (self.line(), &self.forward);
+        let mut bytes = forward.image_bytes(line);
+        if self.updates {
+            bytes += forward.image_bytes(line) + self.back.image_bytes(line);
+            for (inputs, outputs) in forward.products() {
+                bytes += self.image_of_rows(batch, lines(inputs))
+                    + self.image_of_rows(batch, gradient_lines(outputs));
+            }
+            for &units in &forward.widths[1..forward.widths.len() - 1] {
+                bytes += 4 * mask_len(batch, units);
+            }
+        }
+        bytes as u64
+    }
+}
+
+/// Words of the masks of a batch.
+pub(crate) fn mask_len(batch: usize, units: usize) -> usize {
+    batch.div_ceil(TILE) * 128 * mask_words(units)
+}
+
+/// Values of k in a line.
+fn line(precision: Precision) -> usize {
+    LINE_BYTES / if precision == Precision::Bf16 { 2 } else { 4 }
+}
+
+/// Of so many lines of inputs those that a block of a weight gradient has.
+fn inputs_of_block(lines: usize) -> usize {
+    (lines / lines.div_ceil(MOST_INPUTS)).next_multiple_of(8)
+}
+
+/// How tiles are dealt to blocks, in rounds: two a block as long as more tiles than blocks are left, then one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deal {
+    pub(crate) tiles_of_job: usize,
+    pub(crate) tiles: usize,
+    pub(crate) double_rounds: usize,
+    pub(crate) blocks: usize,
+}
+
+impl Deal {
+    /// `rows` of each of `jobs`, one block a processor at most. Two tiles of a block are of one job, so where a round has two
+    /// a block, a job has an even number.
+    pub(crate) fn new(rows: usize, jobs: usize, processors: usize) -> Self {
+        let single = rows.div_ceil(TILE);
+        let pairs = single * jobs > processors;
+        let tiles_of_job = if pairs { single.next_multiple_of(2) } else { single };
+        let tiles = tiles_of_job * jobs;
+        let blocks = if pairs { (tiles / 2).min(processors) } else { tiles };
+        let (mut left, mut double_rounds) = (tiles, 0);
+        while left > blocks {
+            double_rounds += 1;
+            left = left.saturating_sub(2 * blocks);
+        }
+        Self { tiles_of_job, tiles, double_rounds, blocks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foxhunt_core::{Head, ReturnModel};
+
+    use super::*;
+    use crate::mlp::MlpShape;
+
+    fn layout(state_dim: usize, hidden: &[usize]) -> MlpLayout {
+        let head = Head::Factored.into();
+        let hidden = hidden.to_vec();
+        MlpLayout::new(MlpShape { state_dim, hidden, head, dueling: true, returns: ReturnModel::Mean })
+    }
+
+    #[test]
+    fn the_default_network_is_served_and_others_only_where_they_find_room() {
+        let plan = Plan::of_network(&layout(51, &[256, 256]), Precision::Tf32).unwrap();
+        assert_eq!((plan.forward.stages, plan.forward.shared), (3, 229_440));
+        assert_eq!(plan.back.widths, [46, 256, 256]);
+        assert_eq!(plan.forward.image_bytes(32), 128 * (2 * 256 + 8 * 256 + 8 * 48));
+        assert_eq!(plan.product_shapes(), [48, 64, 128, 256]);
+        assert_eq!(plan.gradient_blocks(), 2 + 4 + 2);
+        let served = |state_dim, hidden: &[usize], precision| {
+            Plan::of_network(&layout(state_dim, hidden), precision).is_some()
+        };
+        assert!(served(130, &[72, 200, 96], Precision::Tf32) && served(3, &[1], Precision::Bf16));
+        assert!(!served(51, &[], Precision::Tf32), "no hidden layer");
+        assert!(!served(51, &[257], Precision::Tf32), "more outputs than a product has");
+        assert!(!served(900, &[256], Precision::Tf32), "states that find no room");
+        assert!(!served(51, &[8; 9], Precision::Tf32), "more layers than the arrays have");
+    }
+
+    #[test]
+    fn every_tile_is_dealt_once_and_pairs_are_of_one_job() {
+        for (rows, jobs, processors) in [
+            (1, 1, 132),
+            (64, 3, 132),
+            (1024, 3, 132),
+            (8192, 3, 132),
+            (8200, 3, 132),
+            (65_536, 1, 132),
+            (4500, 3, 7),
+            (130, 2, 1),
+        ] {
+            let deal = Deal::new(rows, jobs, processors);
+            let mut times = vec![0; deal.tiles];
+            for round in 0.. {
+                let (two, paired) = (round < deal.double_rounds, deal.double_rounds * 2 * deal.blocks);
+                let first = |block| {
+                    if two {
+                        (round * deal.blocks + block) * 2
+                    } else {
+                        paired + block + (round - deal.double_rounds) * deal.blocks
+                    }
+                };
+                if first(0) >= deal.tiles {
+                    break;
+                }
+                for number in (0..deal.blocks).map(first).filter(|&number| number < deal.tiles) {
+                    times[number] += 1;
+                    if two {
+                        times[number + 1] += 1;
+                        assert_eq!(number / deal.tiles_of_job, (number + 1) / deal.tiles_of_job, "{deal:?}");
+                    }
+                }
+            }
+            assert!(times.iter().all(|&n| n == 1), "{rows} {jobs} {processors}: {deal:?}");
+            assert!(deal.tiles_of_job * TILE >= rows && deal.blocks <= processors);
+        }
+        assert_eq!(
+            Deal::new(8192, 3, 132),
+            Deal { tiles_of_job: 128, tiles: 384, double_rounds: 1, blocks: 132 }
+        );
+    }
+}

@@ -1,0 +1,177 @@
+// What a Hopper warpgroup multiplies with: operands in shared memory, stages that a copy engine fills, products that run on their own.
+//
+//   PRECISION 2  tf32  values of 4 bytes, 8 of k a step
+//             3  bf16  values of 2 bytes, 16 of k a step
+//
+// Operands lie along k in lines of 128 bytes, sixteen bytes number i of line r at place i ^ r % 8, eight lines 1,024 bytes apart: what PTX
+// calls K-major with a swizzle of 128 bytes. Values are rounded to nearest even where they are stored. Products of each shape come as
+// `Product<N>` in front of this text (cuda.rs).
+#pragma once
+
+constexpr int BYTES = PRECISION == 2 ? 4 : 2;
+// Values of k in a step and in a line.
+constexpr int STEP = 32 / BYTES, LINE = 128 / BYTES;
+// Threads of a warpgroup, those of a block that multiply, and rows that one has.
+constexpr int GROUP = 128, WORKERS = 2, THREADS = (WORKERS + 1) * GROUP, TILE = 64;
+
+__host__ __device__ constexpr int rounded_up(int n, int to) { return (n + to - 1) / to * to; }
+
+__device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
+
+// ------------------------------------------------------------------------------------------------ products
+
+__device__ __forceinline__ u64 operand(u32 at) { return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62; }
+
+// d += a b for a step of k; a has TILE lines, b has N.
+template <int N>
+__device__ __forceinline__ void multiply(float (&d)[N / 2], u64 a, u64 b) { Product<N>::run(d, a, b); }
+
+// Products write registers on their own: between two pins nothing else touches them.
+template <int COUNT>
+__device__ __forceinline__ void pin(float (&d)[COUNT]) {
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_of_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int LEFT>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+
+// What this thread wrote to shared memory may be read by products.
+__device__ __forceinline__ void shared_memory_is_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void group_barrier(u32 group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
+
+// Registers change hands between the warpgroups of a block of three, of which one fills stages and needs few.
+__device__ __forceinline__ void give_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 24;"); }
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); }
+
+// ------------------------------------------------------------------------------------------------ values
+
+// Where a value of k lies in lines of 128 bytes, in bytes.
+__device__ __forceinline__ u32 place(u32 line, u32 k) { return line * 128 + ((k * BYTES / 16 ^ line % 8) << 4) + k * BYTES % 16; }
+
+// In an image of a batch k is the row. The rows of a tile are in such an order that the two which a thread has of an element lie side by
+// side: row r of a tile is number `of_row(r)`.
+__device__ __forceinline__ u32 of_row(u32 row) { return row / 16 * 16 + row % 8 * 2 + row / 8 % 2; }
+// In bytes from the beginning of an image of `lines` lines.
+__device__ __forceinline__ u64 image_place(u32 tile, u32 number, u32 line, u32 lines) {
+  return (u64)(tile * (TILE / LINE) + number / LINE) * lines * 128 + place(line, number % LINE);
+}
+
+__device__ __forceinline__ u32 rounded(float x) {
+  u32 v;
+  asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(v) : "f"(x));
+  return v;
+}
+__device__ __forceinline__ u32 two_rounded(float low, float high) {
+  u32 both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+// The same of max(x, 0); a NaN stays one.
+__device__ __forceinline__ u32 rounded_above_0(float x) {
+  u32 v;
+  asm("cvt.rn.relu.tf32.f32 %0, %1;" : "=r"(v) : "f"(x));
+  return v;
+}
+
+// Values as they are stored: one, or two side by side, in shared memory or (by address) in memory.
+__device__ __forceinline__ void store_rounded(u32 at, float x) {
+  if (BYTES == 4) asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(rounded(x)) : "memory");
+  else asm volatile("st.shared.b16 [%0], %1;" ::"r"(at), "h"((unsigned short)two_rounded(x, 0.f)) : "memory");
+}
+__device__ __forceinline__ void store_rounded(unsigned char* at, float x) {
+  if (BYTES == 4) *(u32*)at = rounded(x);
+  else *(unsigned short*)at = (unsigned short)two_rounded(x, 0.f);
+}
+__device__ __forceinline__ void store_pair(u32 at, float x, float y) {
+  if (BYTES == 4) asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(rounded(x)), "r"(rounded(y)) : "memory");
+  else asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(two_rounded(x, y)) : "memory");
+}
+__device__ __forceinline__ void store_pair(unsigned char* at, float x, float y) {
+  if (BYTES == 4) *(uint2*)at = make_uint2(rounded(x), rounded(y));
+  else *(u32*)at = two_rounded(x, y);
+}
+// Values that are rounded to tf32 already.
+__device__ __forceinline__ void store_rounded_pair(u32 at, float x, float y) {
+  if (BYTES == 4) asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(__float_as_uint(x)), "r"(__float_as_uint(y)) : "memory");
+  else store_pair(at, x, y);
+}
+__device__ __forceinline__ void store_rounded_pair(unsigned char* at, float x, float y) {
+  if (BYTES == 4) *(uint2*)at = make_uint2(__float_as_uint(x), __float_as_uint(y));
+  else store_pair(at, x, y);
+}
+// Sixteen bytes of values.
+__device__ __forceinline__ void store_sixteen(u32 at, const float (&v)[16 / BYTES]) {
+  u32 w[4];
+#pragma unroll
+  for (int i = 0; i < 4; i++) w[i] = BYTES == 4 ? rounded(v[i]) : two_rounded(v[2 * i % (16 / BYTES)], v[(2 * i + 1) % (16 / BYTES)]);
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+__device__ __forceinline__ float load_float(u32 at) {
+  float v;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at));
+  return v;
+}
+
+// ------------------------------------------------------------------------------------------------ stages
+
+__device__ __forceinline__ void make_barrier(u32 barrier, u32 arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+__device__ __forceinline__ void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
+  u32 done = 0;
+  while (!done)
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+}
+
+// The copy engine brings `bytes`, in sixteens, to shared memory and tells a barrier that expects them.
+__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// DEPTH pieces of shared memory that the copy engine fills and USERS warps empty, in the same order.
+template <int DEPTH, int EACH, int USERS>
+struct Ring {
+  static constexpr int BYTES_OF_ALL = DEPTH * (EACH + 16);
+  u32 stages, barriers, at = 0, parity = 0;
+  __device__ __forceinline__ explicit Ring(u32 memory) : stages(memory), barriers(memory + DEPTH * EACH) {}
+  __device__ __forceinline__ u32 full(u32 i) const { return barriers + 16 * i; }
+  __device__ __forceinline__ u32 empty(u32 i) const { return barriers + 16 * i + 8; }
+  __device__ __forceinline__ u32 stage() const { return stages + at * EACH; }
+  __device__ __forceinline__ void advance() {
+    if (++at == DEPTH) at = 0, parity ^= 1;
+  }
+  // All threads of the block come here first.
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x == 0) {
+      for (u32 i = 0; i < DEPTH; i++) make_barrier(full(i), 1), make_barrier(empty(i), USERS);
+      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+  }
+
+  // The one thread that fills: first how much a stage gets, then its parts, then the next stage.
+  __device__ __forceinline__ void expect(u32 bytes) const {
+    wait_for(empty(at), parity ^ 1);
+    expect_bytes(full(at), bytes);
+  }
+  __device__ __forceinline__ void fetch(u32 offset, const void* from, u32 bytes) const { copy(stage() + offset, from, bytes, full(at)); }
+
+  // Those that empty.
+  __device__ __forceinline__ void wait_full() const { wait_for(full(at), parity); }
+  __device__ __forceinline__ void release(u32 i) const {
+    if (threadIdx.x % 32 == 0) arrive(empty(i));
+  }
+  __device__ __forceinline__ void release_before() const { release(at ? at - 1 : DEPTH - 1); }
+};
