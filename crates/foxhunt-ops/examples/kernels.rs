@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             named.push((name, gpu_collect::cuda::program(head, storage), 0..4));
         }
     }
-    for precision in [Precision::Tf32, Precision::Bf16] {
+    for precision in [Precision::Tf32x3, Precision::Tf32, Precision::Bf16] {
         let layout = |state_dim, hidden: &[usize]| {
             let (head, hidden) = (Head::Factored.into(), hidden.to_vec());
             MlpLayout::new(MlpShape { state_dim, hidden, head, dueling: true, returns: ReturnModel::Mean })

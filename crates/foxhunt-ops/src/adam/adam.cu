@@ -7,7 +7,7 @@
 // In both f64 sums run in the tree of foxhunt-ops/src/tree_sum.rs; elements are the operations of the twin,
 // foxhunt-ops/src/adam/cpu.rs, each rounded on its own. A thread an element, or four to step; blocks in strides, any n.
 // The state of the learner moves on in a block of its own, beside the others, which it waits for only to have read.
-// Moved: 8 bytes a parameter and segment, then 36 bytes a parameter.
+// Moved: 8 bytes a parameter and segment, then 36 bytes a parameter. With IMAGES the images of network_pass/ follow the parameters.
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "tree_sum.cuh"
@@ -16,6 +16,9 @@
 #include "gate.cuh"
 #define WITH_DECISION
 #include "step.cuh"
+#ifdef IMAGES
+#include "images.cuh"
+#endif
 
 // ------------------------------------------------------------------------------------------------ kernels
 
@@ -115,6 +118,11 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
     step_element(a, d, x.w.z, x.m.z, x.v.z, x.g.z);
     step_element(a, d, x.w.w, x.m.w, x.v.w, x.g.w);
     ((float4*)a.online)[i] = x.w, ((float4*)a.m)[i] = x.m, ((float4*)a.v)[i] = x.v;
+#ifdef IMAGES
+    float w[4] = {x.w.x, x.w.y, x.w.z, x.w.w};
+#pragma unroll
+    for (u32 q = 0; q < 4; q++) store_online(a.images, 4 * i + q, w[q]);
+#endif
     if (a.polyak) {
       x.t.x = x.t.x + a.tau * (x.w.x - x.t.x);
       x.t.y = x.t.y + a.tau * (x.w.y - x.t.y);
@@ -124,11 +132,22 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
     } else if (d.copy) {
       ((float4*)a.target)[i] = x.w;
     }
+#ifdef IMAGES
+    float4 next = a.polyak ? x.t : x.w;
+    float t[4] = {next.x, next.y, next.z, next.w};
+    if (a.polyak || d.copy)
+#pragma unroll
+      for (u32 q = 0; q < 4; q++) store_target(a.images, 4 * i + q, t[q]);
+#endif
   }
   u64 i = fours * 4 + threadIdx.x;
   if (blockIdx.x == 0 && i < a.n) {
     step_element(a, d, a.online[i], a.m[i], a.v[i], a.gradient[i]);
     if (a.polyak) a.target[i] = a.target[i] + a.tau * (a.online[i] - a.target[i]);
     else if (d.copy) a.target[i] = a.online[i];
+#ifdef IMAGES
+    store_online(a.images, i, a.online[i]);
+    store_target(a.images, i, a.target[i]);
+#endif
   }
 }

@@ -1,9 +1,9 @@
 //! The launchers of `adam.cu`: the norm, and the end of an update.
 #![allow(unsafe_code)] // Launches; each names the signature it matches.
 
-use foxhunt_core::settings::{GuardSettings, LearnerSettings, TargetUpdate};
+use foxhunt_core::settings::{GuardSettings, LearnerSettings, Precision, TargetUpdate};
 use foxhunt_cuda::nvrtc::Program;
-use foxhunt_cuda::{COMMON_CUH, CudaError, DevicePtr, Kernel, Launch, Stream, shared_struct};
+use foxhunt_cuda::{COMMON_CUH, CudaError, DevicePtr, Kernel, Launch, Stream, bytemuck, shared_struct};
 
 use super::cpu::SQUARES;
 use super::{AdamParams, AdamScale};
@@ -14,6 +14,7 @@ use crate::guard::cuda::{FaultRing, FaultState, GUARD_CUH, GuardState};
 use crate::guard::gate::{Findings, GATE_CUH, GateArgs};
 use crate::guard::record::{RECORD_CUH, Record};
 use crate::learner::MAX_CLIP_NORM;
+use crate::network_pass::cuda::{IMAGES_CUH, ImageArgs, NetworkPass, with_warpgroup};
 use crate::tree_sum::TREE_SUM_CUH;
 
 const ADAM_CU: &str = include_str!("adam.cu");
@@ -52,6 +53,7 @@ shared_struct! {
         faults: DevicePtr<FaultState>,
         record: DevicePtr<u64>,
         ring: DevicePtr<u64>,
+        images: ImageArgs,
         n: u64,
         blocks: u64,
         clip_norm: f64,
@@ -78,6 +80,7 @@ pub fn program() -> Program {
         StepState::cuda_source(),
         SumArgs::cuda_source(),
         SquaresArgs::cuda_source(),
+        ImageArgs::cuda_source(),
         ApplyArgs::cuda_source(),
     ];
     Program::new("adam.cu", ADAM_CU)
@@ -95,6 +98,11 @@ pub(crate) fn program_without_guard() -> Program {
     program().define("WITHOUT_GUARD", 1)
 }
 
+/// The program where the images of whole networks follow the parameters.
+pub(crate) fn with_images(program: Program, precision: Precision) -> Program {
+    with_warpgroup(program, precision, &[]).header("images.cuh", IMAGES_CUH).define("IMAGES", 1)
+}
+
 /// Blocks of 1,024 values.
 pub(crate) fn square_blocks(n: usize) -> usize {
     n.div_ceil(SQUARES)
@@ -108,17 +116,20 @@ pub(crate) struct AdamKernels {
 }
 
 impl AdamKernels {
-    pub(crate) fn new(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
-        Self::of(loader, &program(), processors)
-    }
-
-    /// Without what the guard adds to an update, for timing that; nothing is reported then.
-    pub(crate) fn without_guard(loader: &Loader<'_>, processors: u32) -> Result<Self, CudaError> {
-        Self::of(loader, &program_without_guard(), processors)
-    }
-
-    fn of(loader: &Loader<'_>, program: &Program, processors: u32) -> Result<Self, CudaError> {
-        let module = loader.load(program)?;
+    /// With `images`, the precision of images that follow the parameters. Without `guard`, without what the guard adds to an update, for
+    /// timing that; nothing is reported then.
+    pub(crate) fn new(
+        loader: &Loader<'_>,
+        processors: u32,
+        images: Option<Precision>,
+        guard: bool,
+    ) -> Result<Self, CudaError> {
+        let program = if guard { program() } else { program_without_guard() };
+        let program = match images {
+            Some(precision) => with_images(program, precision),
+            None => program,
+        };
+        let module = loader.load(&program)?;
         let (sum_squares, apply_update) = (module.kernel("sum_squares")?, module.kernel("apply_update")?);
         for kernel in [&sum_squares, &apply_update] {
             kernel.prefer_carveout(CARVEOUT)?;
@@ -180,6 +191,7 @@ impl AdamKernels {
         step: &StepBuffers,
         record: &Record,
         ring: &FaultRing,
+        network: Option<&NetworkPass>,
         programmatic: bool,
     ) -> Result<(), CudaError> {
         let n = gradient.whole.len();
@@ -210,6 +222,7 @@ impl AdamKernels {
             faults: step.faults.ptr(),
             record: record.0.ptr(),
             ring: ring.words.ptr(),
+            images: network.map_or_else(bytemuck::Zeroable::zeroed, NetworkPass::image_args),
             n: n as u64,
             blocks: blocks as u64,
             clip_norm: settings.clip_norm.min(MAX_CLIP_NORM),
@@ -227,7 +240,11 @@ impl AdamKernels {
             buffer.holds(n)?;
         }
         let grid = (blocks as u32).min(4 * self.processors.max(1));
-        let launch = Launch::new(&self.apply_update, grid + 1, THREADS)
+        let mut launch = Launch::new(&self.apply_update, grid + 1, THREADS);
+        if let Some(network) = network {
+            launch = network.keep_images(launch);
+        }
+        let launch = launch
             .programmatic(programmatic)
             .value(args)
             .keep(&gradient.whole)
@@ -236,7 +253,7 @@ impl AdamKernels {
             .keep_mapped(&ring.words);
         // SAFETY: apply_update(ApplyArgs). Elements are tested against `n`, which all arrays hold (checked above); state,
         // gate, sums and faults are single structs; record and ring have the lengths their owner gave them, the ring's
-        // capacity among the arguments. All is kept.
+        // capacity among the arguments; images are those of this layout, with maps made for them. All is kept.
         unsafe { step.keep(parameters.keep(launch)).launch(stream) }
     }
 }

@@ -67,7 +67,7 @@ impl GpuLearner {
         states.holds(rows * self.layout.shape().state_dim)?;
         q.holds(rows * self.layout.n_outputs())?;
         let programmatic = self.config.programmatic;
-        if let Some(network) = &self.network {
+        if let Some(network) = self.network.as_ref().filter(|network| network.acts()) {
             let n_out = self.layout.head().n_out;
             let (out, out_stride) = if indirect { (&pass.head, stride(n_out)) } else { (q, n_out) };
             let passes = Passes {

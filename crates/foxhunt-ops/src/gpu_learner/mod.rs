@@ -174,14 +174,21 @@ impl GpuLearner {
             distribution: (!layout.shape().returns.is_mean())
                 .then(|| DistributionKernels::new(&loader))
                 .transpose()?,
-            adam: AdamKernels::new(&loader, processors)?,
+            adam: AdamKernels::new(&loader, processors, network.as_ref().map(NetworkPass::precision), true)?,
             noise: config.noise.map(|_| Noise::new(stream, &loader, &layout, config)).transpose()?,
             parameters: Parameters::zeros(stream, n)?,
             good: memory::keeps_copy(config).then(|| Parameters::zeros(stream, n)).transpose()?,
             gradient: Gradient::zeros(stream, &layout, config)?,
             acts: Activations::zeros(stream, &layout, config, here)?,
             acting: (config.acting_rows > 0)
-                .then(|| Passing::zeros(stream, &layout, config.acting_rows, network.is_some()))
+                .then(|| {
+                    Passing::zeros(
+                        stream,
+                        &layout,
+                        config.acting_rows,
+                        network.as_ref().is_some_and(NetworkPass::acts),
+                    )
+                })
                 .transpose()?,
             network,
             results: memory::row_results(stream, config)?,
@@ -275,12 +282,13 @@ impl GpuLearner {
             &self.step,
             &self.record,
             &self.faults,
+            self.network.as_ref(),
             programmatic,
         )?;
-        Ok(self.pack(stream)?)
+        Ok(())
     }
 
-    /// Queues what is made from the parameters, behind a change of them.
+    /// Queues what is made from the parameters, behind a change of them that is no step.
     fn pack(&self, stream: &Stream) -> Result<(), CudaError> {
         let Some(network) = &self.network else { return Ok(()) };
         network.pack(stream, &self.parameters, self.config.programmatic)
@@ -469,7 +477,8 @@ impl GpuLearner {
         cache: Option<&Cache>,
     ) -> Result<(), GpuLearnerError> {
         let processors = stream.device().info().multiprocessors;
-        self.adam = AdamKernels::without_guard(&Loader::new(stream, cache), processors)?;
+        let images = self.network.as_ref().map(NetworkPass::precision);
+        self.adam = AdamKernels::new(&Loader::new(stream, cache), processors, images, false)?;
         Ok(())
     }
 

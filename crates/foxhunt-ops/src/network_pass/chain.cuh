@@ -20,19 +20,22 @@ constexpr int PRODUCTS = width(-1) - 1;
 // Of product p: lines of its weights, and steps and lines of k.
 __host__ __device__ constexpr int lines(int p) { return rounded_up(width(p + 1), 16); }
 __host__ __device__ constexpr int steps(int p) { return (width(p) + STEP - 1) / STEP; }
-__host__ __device__ constexpr int slabs(int p) { return (width(p) + LINE - 1) / LINE; }
+__host__ __device__ constexpr int slabs(int p) { return (width(p) + RIGHT_LINE - 1) / RIGHT_LINE; }
 __host__ __device__ constexpr int most(int x, int y) { return x > y ? x : y; }
-__host__ __device__ constexpr int most_slabs(int p) { return p == PRODUCTS ? 0 : most(slabs(p), most_slabs(p + 1)); }
+__host__ __device__ constexpr int most_slabs(int p) { return p == PRODUCTS ? 0 : most((width(p) + LINE - 1) / LINE, most_slabs(p + 1)); }
 __host__ __device__ constexpr int most_lines(int p) { return p == PRODUCTS ? 0 : most(lines(p), most_lines(p + 1)); }
+// Values of k that products look at: those behind the last are 0.
+__host__ __device__ constexpr int padded(int p) { return rounded_up(width(p), PARTS * STEP); }
 // Slabs that share a stage, where a product has few lines.
 constexpr int STAGE_BYTES = most_lines(0) * 128;
-__host__ __device__ constexpr int together(int p) { return STAGE_BYTES / (lines(p) * 128) < 4 ? STAGE_BYTES / (lines(p) * 128) : 4; }
+__host__ __device__ constexpr int together(int p) { return STAGE_BYTES / (lines(p) * 128) >= 4 ? 4 : STAGE_BYTES / (lines(p) * 128) >= 2 ? 2 : 1; }
 __host__ __device__ constexpr int turns(int p) { return (slabs(p) + together(p) - 1) / together(p); }
 __host__ __device__ constexpr int all_turns(int p) { return p == PRODUCTS ? 0 : turns(p) + all_turns(p + 1); }
 // Where the weights of product p begin in an image, in bytes.
 __host__ __device__ constexpr u32 image_of(int p) { return p == 0 ? 0 : image_of(p - 1) + slabs(p - 1) * lines(p - 1) * 128; }
 
 // Units of a warpgroup: slabs of TILE lines.
+__host__ __device__ constexpr int unit_slabs(int p) { return (width(p) + LINE - 1) / LINE; }
 constexpr int SLAB_BYTES = TILE * 128;
 using Weights = Ring<STAGES, STAGE_BYTES, WORKERS * GROUP / 32>;
 constexpr int BARRIERS = WORKERS * UNITS_BYTES + Weights::BYTES_OF_ALL, SHARED = BARRIERS + WORKERS * 8;
@@ -77,6 +80,25 @@ __device__ __forceinline__ void pass(Weights& ring) {
 // ------------------------------------------------------------------------------------------------ products
 
 // acc += units weights for all of k. Afterwards the units may be overwritten.
+#if PRECISION == 1
+template <int P>
+__device__ __forceinline__ void product(float (&acc)[lines(P) / 2], const Tile& tile, Weights& ring) {
+  constexpr int N = lines(P), HERE = together(P);
+  u32 row = tile.units + (threadIdx.x % GROUP / 32 * 16 + threadIdx.x % 32 / 4) * 128;
+  pin(acc);
+#pragma unroll 1
+  for (int slab = 0; slab < slabs(P); slab++) {
+    if (slab % HERE == 0) ring.wait_full();
+    u32 weights = ring.stage() + slab % HERE * N * 128;
+    Split units;
+    units.load(row + slab / 2 * SLAB_BYTES, slab % 2);
+    multiply_split<0, N>(acc, units, weights, weights + N * 64);
+    if (slab % HERE == HERE - 1 || slab == slabs(P) - 1) ring.release(ring.at), ring.advance();
+  }
+  // No warp writes units that another still reads.
+  group_barrier(threadIdx.x / GROUP);
+}
+#else
 template <int P>
 __device__ __forceinline__ void product(float (&acc)[lines(P) / 2], const Tile& tile, Weights& ring) {
   // Where the last stage is not full, every turn knows its number when this is compiled.
@@ -109,19 +131,26 @@ __device__ __forceinline__ void product(float (&acc)[lines(P) / 2], const Tile& 
   // No warp writes units that another's products still read.
   group_barrier(threadIdx.x / GROUP);
 }
+#endif
 
-// A tile's elements, rounded, as an image of `lines` lines with k along the rows.
-template <int COUNT>
+// A tile's elements as an image of `lines` lines with k along the rows, for a left or a right operand.
+template <bool RIGHT, int COUNT>
 __device__ __forceinline__ void store_image(unsigned char* image, const Tile& tile, u32 lines, const float (&acc)[COUNT]) {
   u32 lane = threadIdx.x % 32, number = of_row(threadIdx.x % GROUP / 32 * 16 + lane / 4);
-  // Lines eight apart are 1,024 bytes apart.
   unsigned char* to[2];
 #pragma unroll
-  for (int q = 0; q < 2; q++) to[q] = image + image_place(tile.number, number, 2 * (lane % 4) + q, lines);
+  for (int q = 0; q < 2; q++) {
+    u32 line = 2 * (lane % 4) + q;
+    to[q] = image + (RIGHT ? right_image_place(tile.number, number, line, lines) : image_place(tile.number, number, line, lines));
+  }
 #pragma unroll
   for (int j = 0; j < COUNT / 4; j++)
 #pragma unroll
-    for (int q = 0; q < 2; q++) store_rounded_pair(to[q] + j * 1024, acc[4 * j + q], acc[4 * j + 2 + q]);
+    for (int q = 0; q < 2; q++) {
+      float x = acc[4 * j + q], y = acc[4 * j + 2 + q];
+      if (RIGHT) store_right_pair(to[q] + j * (1024 / PARTS), x, y, lines);
+      else store_rounded_pair(to[q] + j * 1024, x, y);
+    }
 }
 
 // ------------------------------------------------------------------------------------------------ rounds

@@ -10,9 +10,7 @@ use foxhunt_cuda::{
 };
 use rayon::prelude::*;
 
-use super::plan::{
-    Deal, GRADIENT_STAGES, LAYERS, PIECES, Plan, SHARED_BYTES, THREADS, gradient_lines, lines, mask_len,
-};
+use super::plan::{Deal, LAYERS, Plan, SHARED_BYTES, THREADS, gradient_stages, mask_len};
 use crate::gpu_learner::memory::{Gradient, Parameters};
 use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, GpuLearnerConfig, Loader};
@@ -27,6 +25,8 @@ const WEIGHT_GRADIENT_CU: &str = include_str!("weight_gradient.cu");
 const PACK_WEIGHTS_CU: &str = include_str!("pack_weights.cu");
 const WARPGROUP_CUH: &str = include_str!("warpgroup.cuh");
 const CHAIN_CUH: &str = include_str!("chain.cuh");
+/// Text of `images.cuh`.
+pub(crate) const IMAGES_CUH: &str = include_str!("images.cuh");
 
 /// The only target whose instructions these are.
 pub const TARGET: &str = "sm_90a";
@@ -94,18 +94,23 @@ shared_struct! {
 }
 
 shared_struct! {
-    /// Matrices of up to two networks and where their images go.
+    /// Images of weights and where in them each parameter goes.
+    pub(crate) struct ImageArgs {
+        online: DevicePtr<u8>,
+        back: DevicePtr<u8>,
+        target: DevicePtr<u8>,
+        forward_map: DevicePtr<u32>,
+        back_map: DevicePtr<u32>,
+    }
+}
+
+shared_struct! {
+    /// Parameters to be put in images.
     pub(crate) struct PackArgs {
-        parameters: [DevicePtr<f32>; 2],
-        to: [DevicePtr<u8>; PIECES],
-        network: [u32; PIECES],
-        first: [u32; PIECES],
-        n_in: [u32; PIECES],
-        n_out: [u32; PIECES],
-        weight: [u32; PIECES],
-        back: [u32; PIECES],
-        pieces: u32,
-        chunks: u32,
+        online: DevicePtr<f32>,
+        target: DevicePtr<f32>,
+        images: ImageArgs,
+        n: u64,
     }
 }
 
@@ -115,25 +120,49 @@ fn products(precision: Precision, shapes: &[usize]) -> String {
         Precision::Bf16 => ("k16.f32.bf16.bf16", ", 0, 0"),
         _ => ("k8.f32.tf32.tf32", ""),
     };
+    let split = precision == Precision::Tf32x3;
     let mut text = "#pragma once\ntemplate <int N> struct Product;\n".to_owned();
     for n in shapes {
         let sums = n / 2;
         let list = |f: &dyn Fn(usize) -> String| (0..sums).map(f).collect::<Vec<_>>().join(", ");
-        let (names, outs) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(d[{i}])")));
-        // Nothing can fail in writing to a string.
-        let _ = write!(
-            text,
-            "template <> struct Product<{n}> {{
-  static __device__ __forceinline__ void run(float (&d)[{sums}], unsigned long long a, unsigned long long b) {{
-    asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n{n}{shape} {{{names}}}, %{sums}, %{}, p, 1, 1{tail}; }}\"
-                 : {outs} : \"l\"(a), \"l\"(b));
-  }}
-}};
-",
-            sums + 1
-        );
+        let names = list(&|i| format!("%{i}"));
+        // The left operand is a descriptor of shared memory, or four registers.
+        let (left, right, takes, given) = if split {
+            let registers: Vec<_> = (sums..sums + 4).map(|i| format!("%{i}")).collect();
+            let values: Vec<_> = (0..4).map(|i| format!("\"r\"(a[{i}])")).collect();
+            (format!("{{{}}}", registers.join(", ")), sums + 4, "const unsigned (&a)[4]", values.join(", "))
+        } else {
+            (format!("%{sums}"), sums + 1, "unsigned long long a", "\"l\"(a)".to_owned())
+        };
+        // `run` adds to sums that are there, `first` begins them. Nothing can fail in writing to a string.
+        let ways = [("run", "+f", 1), ("first", "=&f", 0)];
+        let _ = write!(text, "template <> struct Product<{n}> {{");
+        for (name, constraint, adds) in &ways[..1 + usize::from(split)] {
+            let outs = list(&|i| format!("\"{constraint}\"(d[{i}])"));
+            let _ = write!(
+                text,
+                "
+  static __device__ __forceinline__ void {name}(float (&d)[{sums}], {takes}, unsigned long long b) {{
+    asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {adds}, 0; \"
+                 \"wgmma.mma_async.sync.aligned.m64n{n}{shape} {{{names}}}, {left}, %{right}, p, 1, 1{tail}; }}\"
+                 : {outs} : {given}, \"l\"(b));
+  }}"
+            );
+        }
+        text.push_str("\n};\n");
     }
     text
+}
+
+/// A program with what warpgroups multiply with, products of these shapes among it.
+pub(crate) fn with_warpgroup(program: Program, precision: Precision, shapes: &[usize]) -> Program {
+    let number = match precision {
+        Precision::Tf32x3 => 1,
+        Precision::Bf16 => 3,
+        Precision::Tf32 | Precision::F32 => 2,
+    };
+    let text = format!("{}{WARPGROUP_CUH}", products(precision, shapes));
+    program.header("warpgroup.cuh", &text).define("PRECISION", number)
 }
 
 /// The programs of a network: forward, back, weight gradient, images.
@@ -147,20 +176,19 @@ fn programs_of(plan: &Plan) -> [Program; 4] {
         PassArgs::cuda_source(),
         BackArgs::cuda_source(),
         GradientArgs::cuda_source(),
+        ImageArgs::cuda_source(),
         PackArgs::cuda_source(),
     ]
     .concat();
-    let warpgroup = format!("{}{WARPGROUP_CUH}", products(plan.precision, &plan.product_shapes()));
     let program = |name, source, widths: &[usize], stages, units_bytes: usize| {
         let widths: Vec<_> = widths.iter().map(ToString::to_string).collect();
-        Program::new(name, source)
+        with_warpgroup(Program::new(name, source), plan.precision, &plan.product_shapes())
             .header("common.cuh", COMMON_CUH)
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
-            .header("warpgroup.cuh", &warpgroup)
+            .header("images.cuh", IMAGES_CUH)
             .header("chain.cuh", CHAIN_CUH)
             .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
             .header("step.cuh", STEP_CUH)
-            .define("PRECISION", if plan.precision == Precision::Bf16 { 3 } else { 2 })
             .define("WIDTHS", widths.join(","))
             .define("STAGES", stages)
             .define("UNITS_BYTES", units_bytes)
@@ -172,16 +200,24 @@ fn programs_of(plan: &Plan) -> [Program; 4] {
     [
         program("network_pass.cu", NETWORK_PASS_CU, &forward.widths, forward.stages, forward.units_bytes),
         program("network_back.cu", NETWORK_BACK_CU, &back.widths, back.stages, back.units_bytes),
-        program("weight_gradient.cu", WEIGHT_GRADIENT_CU, &forward.widths, GRADIENT_STAGES, 0),
+        program(
+            "weight_gradient.cu",
+            WEIGHT_GRADIENT_CU,
+            &forward.widths,
+            gradient_stages(plan.precision).0,
+            0,
+        ),
         program("pack_weights.cu", PACK_WEIGHTS_CU, &[], 0, 0),
     ]
 }
 
-/// The programs for some networks, of which a learner compiles those of its own; for [`TARGET`] alone.
+/// The programs for some networks, of which a learner compiles those of its own, and the end of an update beside them; for [`TARGET`]
+/// alone.
 #[must_use]
 pub fn programs(precision: Precision, layouts: &[MlpLayout]) -> Vec<Program> {
     let plans = layouts.iter().filter_map(|layout| Plan::of_network(layout, precision));
-    plans.flat_map(|plan| programs_of(&plan)).collect()
+    let end = crate::adam::cuda::with_images(crate::adam::cuda::program(), precision);
+    plans.flat_map(|plan| programs_of(&plan)).chain([end]).collect()
 }
 
 /// What an update has beside acting.
@@ -192,6 +228,7 @@ struct OfUpdate {
     /// Weights of the target network, and of the online network for the way back.
     target_image: DeviceBuffer<u8>,
     back_image: DeviceBuffer<u8>,
+    back_map: DeviceBuffer<u32>,
     /// Of each layer: inputs and gradients of outputs as images, k along the rows.
     inputs: Vec<DeviceBuffer<u8>>,
     gradients: Vec<DeviceBuffer<u8>>,
@@ -207,6 +244,8 @@ pub(crate) struct NetworkPass {
     pass: Kernel,
     pack: Kernel,
     online_image: DeviceBuffer<u8>,
+    /// Where each parameter goes in an image for the way forward.
+    forward_map: DeviceBuffer<u32>,
     update: Option<OfUpdate>,
     processors: usize,
 }
@@ -272,7 +311,7 @@ impl NetworkPass {
             Ok(Some(kernel))
         };
         let back = kernel(1, "network_back", plan.back.shared)?;
-        let gradient = kernel(2, "weight_gradient", gradient_shared())?;
+        let gradient = kernel(2, "weight_gradient", gradient_stages(plan.precision).1)?;
         let (Some(pass), Some(pack)) =
             (kernel(0, "network_pass", plan.forward.shared)?, kernel(3, "pack_weights", 0)?)
         else {
@@ -280,9 +319,12 @@ impl NetworkPass {
         };
         let weights = |n: usize| stream.zeros("images of weights", n);
         let (forward_bytes, back_bytes) =
-            (plan.forward.image_bytes(plan.line()), plan.back.image_bytes(plan.line()));
+            (plan.forward.image_bytes(plan.precision), plan.back.image_bytes(plan.precision));
         let batch = config.learner.batch;
-        let of_rows = |lines| stream.zeros("images of a batch", plan.image_of_rows(batch, lines));
+        let of_rows = |which: usize| -> Result<Vec<DeviceBuffer<u8>>, CudaError> {
+            let bytes = |l: &Layer| plan.images_of_rows(batch, l.n_in, l.n_out)[which];
+            layout.layers().iter().map(|l| stream.zeros("images of a batch", bytes(l))).collect()
+        };
         let layers = layout.layers();
         let hidden = &layers[..layers.len() - 1];
         let update = match back.zip(gradient) {
@@ -291,11 +333,9 @@ impl NetworkPass {
                 gradient,
                 target_image: weights(forward_bytes)?,
                 back_image: weights(back_bytes)?,
-                inputs: layers.iter().map(|l| of_rows(lines(l.n_in))).collect::<Result<_, _>>()?,
-                gradients: layers
-                    .iter()
-                    .map(|l| of_rows(gradient_lines(l.n_out)))
-                    .collect::<Result<_, _>>()?,
+                back_map: stream.upload_new("where weights go", &plan.map(layout, true))?,
+                inputs: of_rows(0)?,
+                gradients: of_rows(1)?,
                 masks: hidden
                     .iter()
                     .map(|l| stream.zeros("masks of units", mask_len(batch, l.n_out)))
@@ -304,14 +344,20 @@ impl NetworkPass {
             None => None,
         };
         let online_image = weights(forward_bytes)?;
+        let forward_map = stream.upload_new("where weights go", &plan.map(layout, false))?;
         let processors = device.multiprocessors as usize;
         let layers = layers.to_vec();
-        Ok(Some(Self { plan, layers, pass, pack, online_image, update, processors }))
+        Ok(Some(Self { plan, layers, pass, pack, online_image, forward_map, update, processors }))
     }
 
     /// Whether an update goes this way.
     pub(crate) fn updates(&self) -> bool {
         self.update.is_some()
+    }
+
+    /// Whether acting does.
+    pub(crate) fn acts(&self) -> bool {
+        self.plan.acts
     }
 
     /// All kernels, for resource reports.
@@ -320,56 +366,55 @@ impl NetworkPass {
         [&self.pass, &self.pack].into_iter().chain(update)
     }
 
-    /// Queues new images, as the parameters will be then. Whoever changes parameters calls it behind that.
+    /// The format of its images.
+    pub(crate) fn precision(&self) -> Precision {
+        self.plan.precision
+    }
+
+    /// Its images of weights, for whoever changes parameters.
+    pub(crate) fn image_args(&self) -> ImageArgs {
+        let update = self.update.as_ref();
+        ImageArgs {
+            online: self.online_image.ptr(),
+            back: update.map_or(DevicePtr::NULL, |of| of.back_image.ptr()),
+            target: update.map_or(DevicePtr::NULL, |of| of.target_image.ptr()),
+            forward_map: self.forward_map.ptr(),
+            back_map: update.map_or(DevicePtr::NULL, |of| of.back_map.ptr()),
+        }
+    }
+
+    pub(crate) fn keep_images<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        let launch = launch.keep(&self.online_image).keep(&self.forward_map);
+        match &self.update {
+            Some(of) => launch.keep(&of.back_image).keep(&of.back_map).keep(&of.target_image),
+            None => launch,
+        }
+    }
+
+    /// Queues images of the parameters as they will be then, for all changes but the steps of an update.
     pub(crate) fn pack(
         &self,
         stream: &Stream,
         parameters: &Parameters,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        let (line, mut args): (_, PackArgs) = (self.plan.line(), bytemuck::Zeroable::zeroed());
-        let (mut piece, mut chunks) = (0, 0);
-        let mut add = |network: u32, back: bool, image: &DeviceBuffer<u8>| {
-            let mut at = 0;
-            let order: Vec<_> = match back {
-                false => self.layers.iter().collect(),
-                true => self.layers[1..].iter().rev().collect(),
-            };
-            for layer in order {
-                let (k, rows) = if back { (layer.n_out, layer.n_in) } else { (layer.n_in, layer.n_out) };
-                let bytes = k.div_ceil(line) * lines(rows) * 128;
-                args.to[piece] = image.ptr().offset(at);
-                args.network[piece] = network;
-                args.first[piece] = chunks;
-                args.n_in[piece] = layer.n_in as u32;
-                args.n_out[piece] = layer.n_out as u32;
-                args.weight[piece] = layer.weight as u32;
-                args.back[piece] = u32::from(back);
-                at += bytes;
-                chunks += (bytes / 16) as u32;
-                piece += 1;
-            }
+        let n = self.forward_map.len();
+        parameters.online.holds(n)?;
+        parameters.target.holds(n)?;
+        let args = PackArgs {
+            online: parameters.online.ptr(),
+            target: parameters.target.ptr(),
+            images: self.image_args(),
+            n: n as u64,
         };
-        add(0, false, &self.online_image);
-        if let Some(update) = &self.update {
-            add(1, false, &update.target_image);
-            add(0, true, &update.back_image);
-        }
-        args.parameters = [parameters.online.ptr(), parameters.target.ptr()];
-        args.pieces = piece as u32;
-        args.chunks = chunks;
-        let mut launch = Launch::new(&self.pack, chunks.div_ceil(256), 256)
+        let launch = Launch::new(&self.pack, n.div_ceil(256) as u32, 256)
             .programmatic(programmatic)
             .value(args)
             .keep(&parameters.online)
-            .keep(&parameters.target)
-            .keep(&self.online_image);
-        if let Some(update) = &self.update {
-            launch = launch.keep(&update.target_image).keep(&update.back_image);
-        }
-        // SAFETY: pack_weights(PackArgs). Pieces lie one behind the other in images that were made as long as their sum, and
-        // matrices within parameters of this layout. All is kept.
-        unsafe { launch.launch(stream) }
+            .keep(&parameters.target);
+        // SAFETY: pack_weights(PackArgs). Elements are tested against `n`, which parameters and maps hold (checked above; maps were
+        // made for this layout, and lead into images as long as theirs). All is kept.
+        unsafe { self.keep_images(launch).launch(stream) }
     }
 
     fn deal(&self, rows: usize, jobs: usize) -> (DealArgs, u32) {
@@ -419,7 +464,8 @@ impl NetworkPass {
             launch = batch.keep(launch).keep(state);
             if let Some(update) = &self.update {
                 for (l, image) in update.inputs.iter().enumerate() {
-                    image.holds(self.plan.image_of_rows(of.rows, lines(self.layers[l].n_in)))?;
+                    let Layer { n_in, n_out, .. } = self.layers[l];
+                    image.holds(self.plan.images_of_rows(of.rows, n_in, n_out)[0])?;
                     args.kept[l] = image.ptr();
                     launch = launch.keep(image);
                 }
@@ -477,13 +523,14 @@ impl NetworkPass {
         let splits = gradient.splits;
         let mut second =
             Launch::new(&update.gradient, (self.plan.gradient_blocks() * splits) as u32, THREADS)
-                .shared(gradient_shared() as u32)
+                .shared(gradient_stages(self.plan.precision).1 as u32)
                 .programmatic(programmatic)
                 .keep(parts);
         for (l, layer) in self.layers.iter().enumerate() {
             let (image, inputs) = (&update.gradients[l], &update.inputs[l]);
-            image.holds(self.plan.image_of_rows(rows, gradient_lines(layer.n_out)))?;
-            inputs.holds(self.plan.image_of_rows(rows, lines(layer.n_in)))?;
+            let [of_inputs, of_outputs] = self.plan.images_of_rows(rows, layer.n_in, layer.n_out);
+            image.holds(of_outputs)?;
+            inputs.holds(of_inputs)?;
             back.gradients[l] = image.ptr();
             of.gradients[l] = image.ptr();
             of.inputs[l] = inputs.ptr();
@@ -512,9 +559,4 @@ impl NetworkPass {
         // layout's and as many as blocks are launched for (checked above). All is kept.
         unsafe { second.value(of).launch(stream) }
     }
-}
-
-/// Shared memory of a block of a weight gradient: stages of both operands and their barriers.
-fn gradient_shared() -> usize {
-    GRADIENT_STAGES * (256 * 128 + 16)
 }

@@ -15,7 +15,7 @@ extern __shared__ __align__(1024) unsigned char shared[];
 
 // Gradients of the head's outputs of a tile: a thread has some of a row, so that lanes have rows side by side.
 __device__ __forceinline__ void load_head(const BackArgs& a, const Tile& tile) {
-  constexpr int OUT = width(0), EACH = 16 / BYTES, CHUNKS = (steps(0) * STEP + EACH - 1) / EACH, MINE = (CHUNKS + 1) / 2;
+  constexpr int OUT = width(0), EACH = 16 / BYTES, CHUNKS = (padded(0) + EACH - 1) / EACH, MINE = (CHUNKS + 1) / 2;
   u32 t = threadIdx.x % GROUP, row = t % TILE;
   const float4* d = (const float4*)(a.dhead + (u64)(tile.first + row) * a.dhead_stride);
   float v[MINE][EACH];
@@ -57,11 +57,13 @@ __device__ __forceinline__ void layer(const BackArgs& a, const Tile& tile, Weigh
 #pragma unroll
       for (int half = 0; half < 2; half++)
         store_rounded_pair(unit(tile, row + 8 * half, 8 * j + 2 * (lane % 4)), acc[4 * j + 2 * half], acc[4 * j + 2 * half + 1]);
+  }
+  store_image<false>(a.gradients[HIDDEN], tile, rounded_up(UNITS, TILE), acc);
+  if constexpr (P + 1 < PRODUCTS) {
     shared_memory_is_ready();
     group_barrier(group);
+    layer<P + 1>(a, tile, ring);
   }
-  store_image(a.gradients[HIDDEN], tile, rounded_up(UNITS, TILE), acc);
-  if constexpr (P + 1 < PRODUCTS) layer<P + 1>(a, tile, ring);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) network_back(const __grid_constant__ BackArgs a, const __grid_constant__ SumArgs sums) {

@@ -21,12 +21,12 @@ static_assert(TILE * (HEAD_STRIDE + 4) * 4 <= UNITS_BYTES, "the head's outputs a
 constexpr int IN = width(0), LINES_IN = rounded_up(IN, 16);
 
 // States fetched as they lie take the place behind the first layer's units, where there is room for them.
-constexpr int FETCHED = slabs(0) * SLAB_BYTES;
+constexpr int FETCHED = unit_slabs(0) * SLAB_BYTES;
 constexpr bool ROOM = FETCHED + TILE * IN * 4 <= UNITS_BYTES;
 
 // A whole tile: the copy engine brings the rows, and a thread rounds half a row. Gives what is not finite.
 __device__ __forceinline__ u32 load_whole(const PassArgs& a, const Tile& tile, u32 barrier, u32 parity, unsigned char* image) {
-  constexpr int EACH = 16 / BYTES, CHUNKS = (steps(0) * STEP + EACH - 1) / EACH;
+  constexpr int EACH = 16 / BYTES, CHUNKS = (padded(0) + EACH - 1) / EACH;
   u32 t = threadIdx.x % GROUP, row = t % TILE, bad = 0, from = tile.units + FETCHED + row * IN * 4;
   if (t == 0) {
     expect_bytes(barrier, TILE * IN * 4);
@@ -45,14 +45,14 @@ __device__ __forceinline__ u32 load_whole(const PassArgs& a, const Tile& tile, u
     if (image)
 #pragma unroll
       for (u32 i = 0; i < EACH; i++)
-        if (chunk * EACH + i < IN) store_rounded(image + image_place(tile.number, of_row(row), chunk * EACH + i, LINES_IN), v[i]);
+        if (chunk * EACH + i < IN) store_right(image + right_image_place(tile.number, of_row(row), chunk * EACH + i, LINES_IN), v[i], LINES_IN);
   }
   return bad;
 }
 
 // The last tile, or rows too long for that: a value a thread.
 __device__ __forceinline__ u32 load_part(const PassArgs& a, const Tile& tile, unsigned char* image) {
-  constexpr int PADDED = steps(0) * STEP, BATCH = 4;
+  constexpr int PADDED = padded(0), BATCH = 4;
   u32 bad = 0;
   const float* x = a.x[tile.job] + (u64)tile.first * IN;
 #pragma unroll 1
@@ -69,7 +69,7 @@ __device__ __forceinline__ u32 load_part(const PassArgs& a, const Tile& tile, un
       if (e >= TILE * PADDED) break;
       bad += !is_finite(v[i]);
       store_rounded(unit(tile, row, k), v[i]);
-      if (image && k < IN) store_rounded(image + image_place(tile.number, of_row(row), k, LINES_IN), v[i]);
+      if (image && k < IN) store_right(image + right_image_place(tile.number, of_row(row), k, LINES_IN), v[i], LINES_IN);
     }
   }
   return bad;
@@ -144,12 +144,8 @@ __device__ __forceinline__ void layer(const PassArgs& a, const Tile& tile, Weigh
     finish_head(a, tile);
     group_barrier(group);
   } else {
-    if (BYTES == 4)
 #pragma unroll
-      for (int i = 0; i < N / 2; i++) acc[i] = __uint_as_float(rounded_above_0(acc[i]));
-    else
-#pragma unroll
-      for (int i = 0; i < N / 2; i++) acc[i] = acc[i] < 0.f ? 0.f : acc[i];
+    for (int i = 0; i < N / 2; i++) acc[i] = above_0(acc[i]);
 #pragma unroll
     for (int j = 0; j < N / 8; j++)
 #pragma unroll
@@ -163,7 +159,7 @@ __device__ __forceinline__ void layer(const PassArgs& a, const Tile& tile, Weigh
       for (int i = 0; i < N / 2; i++) mask[i / 32] |= acc[i] > 0.f ? 1u << i % 32 : 0;
 #pragma unroll
       for (int w = 0; w < mask_words(OUT); w++) a.masks[L][(tile.number * mask_words(OUT) + w) * GROUP + threadIdx.x % GROUP] = mask[w];
-      store_image(a.kept[L + 1], tile, N, acc);
+      store_image<true>(a.kept[L + 1], tile, N, acc);
     }
     layer<L + 1>(a, tile, ring);
   }

@@ -5,12 +5,14 @@ use foxhunt_core::settings::Precision;
 use crate::gpu_learner::GpuLearnerConfig;
 use crate::mlp::MlpLayout;
 
-/// Batches from which on an update's passes are quicker here than layer by layer.
-pub(crate) const FROM_BATCH: usize = 1024;
+/// Batches and rows to act on from which on it is quicker than layer by layer, as measured on an H200. What a learner acts with does not
+/// depend on the rows of a call, so that their values do not either.
+fn pays_from(precision: Precision) -> (usize, usize) {
+    if precision == Precision::Tf32x3 { (4096, 3072) } else { (1024, 1) }
+}
+
 /// Most layers, the head among them; as long as the arrays the kernels take.
 pub(crate) const LAYERS: usize = 9;
-/// Most pieces of an image: every layer of two networks forward, and of one back.
-pub(crate) const PIECES: usize = 3 * LAYERS;
 /// Rows of a warpgroup.
 pub(crate) const TILE: usize = 64;
 /// Threads of a block: two warpgroups that multiply, one that fills stages.
@@ -21,14 +23,14 @@ const WORKERS: usize = 2;
 const LINE_BYTES: usize = 128;
 /// Outputs of a product at most.
 const MOST_LINES: usize = 256;
+/// Lines of a right operand whose products are summed apart at once, where they are split.
+const SPLIT_PIECE: usize = 128;
 /// Inputs of a weight gradient that a block has at most.
 const MOST_INPUTS: usize = 128;
 /// Most shared memory of a block on compute capability 9.0.
 pub(crate) const SHARED_BYTES: usize = 227 * 1024;
 /// Stages of weights at least and at most.
 const STAGES: std::ops::RangeInclusive<usize> = 2..=4;
-/// Stages of a weight gradient: as many as find room.
-pub(crate) const GRADIENT_STAGES: usize = 6;
 
 /// Lines of a matrix in an image of weights or inputs.
 pub(crate) fn lines(rows: usize) -> usize {
@@ -57,8 +59,8 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// As many stages as find room; none where fewer than two do. Units are at least `least` bytes.
-    fn new(widths: Vec<usize>, line: usize, least: usize) -> Option<Self> {
-        let slabs = widths[..widths.len() - 1].iter().map(|width| width.div_ceil(line)).max()?;
+    fn new(widths: Vec<usize>, precision: Precision, least: usize) -> Option<Self> {
+        let slabs = widths[..widths.len() - 1].iter().map(|width| width.div_ceil(line(precision))).max()?;
         let stage = widths[1..].iter().map(|&width| lines(width)).max()? * LINE_BYTES;
         let units_bytes = (slabs * TILE * LINE_BYTES).max(least.next_multiple_of(1024));
         // Behind the stages a barrier for each worker.
@@ -68,8 +70,8 @@ impl Chain {
     }
 
     /// Bytes of its weights as an image.
-    pub(crate) fn image_bytes(&self, line: usize) -> usize {
-        self.products().map(|(k, rows)| k.div_ceil(line) * lines(rows) * LINE_BYTES).sum()
+    pub(crate) fn image_bytes(&self, precision: Precision) -> usize {
+        self.products().map(|(k, rows)| weight_bytes(precision, k, rows)).sum()
     }
 
     /// Values of k and lines of each product.
@@ -84,20 +86,22 @@ pub(crate) struct Plan {
     pub(crate) precision: Precision,
     pub(crate) forward: Chain,
     pub(crate) back: Chain,
-    /// Whether an update of the configuration's batch is done here, not only acting.
+    /// Whether an update of the configuration's batch is done here, and acting.
     pub(crate) updates: bool,
+    pub(crate) acts: bool,
 }
 
 impl Plan {
     /// The plan of a learner; none where its network, precision or noise asks for other kernels.
     pub(crate) fn of(config: &GpuLearnerConfig, layout: &MlpLayout) -> Option<Self> {
         let precision = config.learner.precision;
-        let updates = config.learner.batch >= FROM_BATCH;
-        let serves = matches!(precision, Precision::Tf32 | Precision::Bf16) && config.noise.is_none();
-        if !serves || !(updates || config.acting_rows > 0) {
+        let (batch, rows) = pays_from(precision);
+        let (updates, acts) = (config.learner.batch >= batch, config.acting_rows >= rows);
+        let serves = precision != Precision::F32 && config.noise.is_none();
+        if !serves || !(updates || acts) {
             return None;
         }
-        Self::of_network(layout, precision).map(|plan| Self { updates, ..plan })
+        Self::of_network(layout, precision).map(|plan| Self { updates, acts, ..plan })
     }
 
     /// The plan of a network that both acts and learns.
@@ -110,29 +114,48 @@ impl Plan {
         if !fits {
             return None;
         }
-        let line = line(precision);
         let back: Vec<_> = widths[1..].iter().rev().copied().collect();
         // The head's outputs, and means of up to four branches, take the place of units.
         let head = 4 * TILE * (lines(back[0]) + 1 + 4);
-        let forward = Chain::new(widths, line, head)?;
-        Some(Self { precision, forward, back: Chain::new(back, line, 0)?, updates: true })
+        let forward = Chain::new(widths, precision, head)?;
+        Some(Self { precision, forward, back: Chain::new(back, precision, 0)?, updates: true, acts: true })
     }
 
-    /// Values of k in a line.
-    pub(crate) fn line(&self) -> usize {
-        line(self.precision)
+    /// Where each parameter goes in the image for one way, as `images.cuh` says.
+    pub(crate) fn map(&self, layout: &MlpLayout, back: bool) -> Vec<u32> {
+        let mut map = vec![u32::MAX; layout.n_weights()];
+        let layers = layout.layers();
+        let (mut order, mut begin): (Vec<_>, usize) = (layers.iter().collect(), 0);
+        if back {
+            order = layers[1..].iter().rev().collect();
+        }
+        for layer in order {
+            let (k, rows) = if back { (layer.n_out, layer.n_in) } else { (layer.n_in, layer.n_out) };
+            for (o, i) in (0..layer.n_out).flat_map(|o| (0..layer.n_in).map(move |i| (o, i))) {
+                let (of_row, of_k) = if back { (i, o) } else { (o, i) };
+                let at = begin + right_place(self.precision, lines(rows), of_row, of_k);
+                map[layer.weight + o * layer.n_in + i] = (at | (lines(rows) / 16 - 1) << 28) as u32;
+            }
+            begin += weight_bytes(self.precision, k, rows);
+        }
+        map
     }
 
-    /// Bytes of a batch of `rows` rows as an image of so many lines.
-    pub(crate) fn image_of_rows(&self, rows: usize, lines: usize) -> usize {
-        rows.next_multiple_of(TILE) * lines * LINE_BYTES / self.line()
+    /// Bytes of the inputs of a layer for a batch of `rows` rows as an image, and of the gradients of its outputs.
+    pub(crate) fn images_of_rows(&self, rows: usize, inputs: usize, outputs: usize) -> [usize; 2] {
+        let rows = rows.next_multiple_of(TILE) * LINE_BYTES;
+        let right = rows / right_line(self.precision) * lines(inputs);
+        [right, rows / line(self.precision) * gradient_lines(outputs)]
     }
 
-    /// Widths of operands that products are compiled for.
+    /// Widths of operands that products are compiled for; where sums are split, in pieces.
     pub(crate) fn product_shapes(&self) -> Vec<usize> {
         let all = self.forward.widths.iter().map(|&width| lines(width));
         let mut shapes: Vec<usize> = all.clone().chain(all.map(inputs_of_block)).collect();
-        shapes.retain(|&n| n <= MOST_LINES);
+        if self.precision == Precision::Tf32x3 {
+            shapes = shapes.iter().map(|n| n % SPLIT_PIECE).chain([SPLIT_PIECE]).collect();
+        }
+        shapes.retain(|&n| n > 0 && n <= MOST_LINES);
         shapes.sort_unstable();
         shapes.dedup();
         shapes
@@ -148,13 +171,12 @@ impl Plan {
 
     /// Device bytes of a learner's images and masks.
     pub(crate) fn bytes(&self, batch: usize) -> u64 {
-        let (line, forward) = (self.line(), &self.forward);
-        let mut bytes = forward.image_bytes(line);
+        let (precision, forward) = (self.precision, &self.forward);
+        let mut bytes = forward.image_bytes(precision);
         if self.updates {
-            bytes += forward.image_bytes(line) + self.back.image_bytes(line);
+            bytes += forward.image_bytes(precision) + self.back.image_bytes(precision);
             for (inputs, outputs) in forward.products() {
-                bytes += self.image_of_rows(batch, lines(inputs))
-                    + self.image_of_rows(batch, gradient_lines(outputs));
+                bytes += self.images_of_rows(batch, inputs, outputs).iter().sum::<usize>();
             }
             for &units in &forward.widths[1..forward.widths.len() - 1] {
                 bytes += 4 * mask_len(batch, units);
@@ -169,9 +191,40 @@ pub(crate) fn mask_len(batch: usize, units: usize) -> usize {
     batch.div_ceil(TILE) * 128 * mask_words(units)
 }
 
-/// Values of k in a line.
+/// Parts of a value of a right operand.
+pub(crate) fn parts(precision: Precision) -> usize {
+    if precision == Precision::Tf32x3 { 2 } else { 1 }
+}
+
+/// Values of k in a line of a left operand.
 fn line(precision: Precision) -> usize {
     LINE_BYTES / if precision == Precision::Bf16 { 2 } else { 4 }
+}
+
+/// The same of a right operand.
+fn right_line(precision: Precision) -> usize {
+    line(precision) / parts(precision)
+}
+
+/// Bytes from the beginning of an image of `lines` lines to a value, or to its high part.
+fn right_place(precision: Precision, lines: usize, row: usize, k: usize) -> usize {
+    let (line, parts) = (right_line(precision), parts(precision));
+    let (slab, k) = (k / line, k % line);
+    let byte = k * LINE_BYTES / parts / line;
+    let turn = if parts == 1 { row % 8 } else { row / 2 % 4 };
+    slab * lines * LINE_BYTES + row * (LINE_BYTES / parts) + (((byte / 16) ^ turn) << 4) + byte % 16
+}
+
+/// Bytes of a matrix of weights as an image.
+pub(crate) fn weight_bytes(precision: Precision, k: usize, rows: usize) -> usize {
+    k.div_ceil(right_line(precision)) * lines(rows) * LINE_BYTES
+}
+
+/// Stages of a weight gradient, as many as find room, and shared memory of a block: operands of both kinds and their barriers.
+pub(crate) fn gradient_stages(precision: Precision) -> (usize, usize) {
+    let stage = WORKERS * TILE * LINE_BYTES + parts(precision) * MOST_INPUTS * LINE_BYTES + 16;
+    let stages = (SHARED_BYTES / stage).min(6);
+    (stages, stages * stage)
 }
 
 /// Of so many lines of inputs those that a block of a weight gradient has.
@@ -224,9 +277,15 @@ mod tests {
         let plan = Plan::of_network(&layout(51, &[256, 256]), Precision::Tf32).unwrap();
         assert_eq!((plan.forward.stages, plan.forward.shared), (3, 229_440));
         assert_eq!(plan.back.widths, [46, 256, 256]);
-        assert_eq!(plan.forward.image_bytes(32), 128 * (2 * 256 + 8 * 256 + 8 * 48));
+        assert_eq!(plan.forward.image_bytes(Precision::Tf32), 128 * (2 * 256 + 8 * 256 + 8 * 48));
         assert_eq!(plan.product_shapes(), [48, 64, 128, 256]);
         assert_eq!(plan.gradient_blocks(), 2 + 4 + 2);
+        let split = Plan::of_network(&layout(51, &[256, 256]), Precision::Tf32x3).unwrap();
+        assert_eq!(split.forward.image_bytes(Precision::Tf32x3), 128 * (4 * 256 + 16 * 256 + 16 * 48));
+        assert_eq!((split.product_shapes(), split.forward.stages), (vec![48, 64, 128], 3));
+        assert!(
+            Precision::ALL.map(gradient_stages).iter().all(|&(n, bytes)| n >= 4 && bytes <= SHARED_BYTES)
+        );
         let served = |state_dim, hidden: &[usize], precision| {
             Plan::of_network(&layout(state_dim, hidden), precision).is_some()
         };
@@ -235,6 +294,36 @@ mod tests {
         assert!(!served(51, &[257], Precision::Tf32), "more outputs than a product has");
         assert!(!served(900, &[256], Precision::Tf32), "states that find no room");
         assert!(!served(51, &[8; 9], Precision::Tf32), "more layers than the arrays have");
+    }
+
+    #[test]
+    fn every_weight_has_a_place_of_its_own_in_an_image() {
+        for precision in [Precision::Tf32x3, Precision::Tf32, Precision::Bf16] {
+            let layout = layout(51, &[72, 40]);
+            let plan = Plan::of_network(&layout, precision).unwrap();
+            for (back, chain) in [(false, &plan.forward), (true, &plan.back)] {
+                let map = plan.map(&layout, back);
+                let (mut taken, mut nowhere) = (vec![false; chain.image_bytes(precision)], 0);
+                let size = if precision == Precision::Bf16 { 2 } else { 4 };
+                for word in map {
+                    if word == u32::MAX {
+                        nowhere += 1;
+                        continue;
+                    }
+                    let (at, lines) = ((word & 0x0fff_ffff) as usize, (word >> 28) as usize * 16 + 16);
+                    let low = (precision == Precision::Tf32x3).then_some(at + lines * 64);
+                    for byte in [Some(at), low].into_iter().flatten().flat_map(|at| at..at + size) {
+                        assert!(!std::mem::replace(&mut taken[byte], true), "{precision:?} {back} {byte}");
+                    }
+                }
+                let biases = 72 + 40 + 46;
+                assert_eq!(nowhere, if back { biases + 51 * 72 } else { biases });
+            }
+        }
+        // Line 9, k 37 of 256 lines of tf32: slab 1, k 5 in sixteen bytes number 1, which line 9 has at place 0.
+        assert_eq!(right_place(Precision::Tf32, 256, 9, 37), 256 * 128 + 9 * 128 + 4);
+        // Of tf32x3: slab 2, likewise number 1, which a line of the fourth pair of lines has at place 1 ^ 0.
+        assert_eq!(right_place(Precision::Tf32x3, 256, 9, 37), 2 * 256 * 128 + 9 * 64 + 16 + 4);
     }
 
     #[test]

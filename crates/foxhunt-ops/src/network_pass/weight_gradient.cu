@@ -28,7 +28,7 @@ __host__ __device__ constexpr int each_in(int l) { return rounded_up(lines_in(l)
 __host__ __device__ constexpr int pieces_out(int l) { return (lines_out(l) + 2 * TILE - 1) / (2 * TILE); }
 __host__ __device__ constexpr int blocks(int l) { return pieces_in(l) * pieces_out(l); }
 
-constexpr int A_BYTES = WORKERS * TILE * 128, STAGE_BYTES = A_BYTES + 128 * 128;
+constexpr int A_BYTES = WORKERS * TILE * 128, STAGE_BYTES = A_BYTES + PARTS * 128 * 128;
 using Operands = Ring<STAGES, STAGE_BYTES, WORKERS * GROUP / 32>;
 static_assert(Operands::BYTES_OF_ALL <= SHARED_BYTES, "shared memory");
 
@@ -68,13 +68,15 @@ __device__ __forceinline__ void layer(const GradientArgs& a, u32 block, Operands
     if (group == WORKERS) {
       if (t) return;
       const unsigned char* d = a.gradients[L] + ((u64)slab0 * lines_out(L) + m0) * 128;
-      const unsigned char* x = a.inputs[L] + ((u64)slab0 * lines_in(L) + n0) * 128;
+      const unsigned char* x = a.inputs[L] + ((u64)slab0 * PARTS * lines_in(L) + n0 / PARTS) * 128;
       for (u32 slab = 0; slab < slabs; slab++) {
-        ring.expect((have_out + N) * 128);
+        ring.expect((have_out + PARTS * N) * 128);
         ring.fetch(0, d, have_out * 128);
-        ring.fetch(A_BYTES, x, N * 128);
+        // Of each slab of a right operand, each part.
+#pragma unroll
+        for (int i = 0; i < PARTS * PARTS; i++) ring.fetch(A_BYTES + i * N * (128 / PARTS), x + i * lines_in(L) * (128 / PARTS), N * (128 / PARTS));
         ring.advance();
-        d += lines_out(L) * 128, x += lines_in(L) * 128;
+        d += lines_out(L) * 128, x += PARTS * lines_in(L) * 128;
       }
       return;
     }
@@ -92,6 +94,19 @@ __device__ __forceinline__ void layer(const GradientArgs& a, u32 block, Operands
     for (u32 slab = 0; slab < slabs; slab++) {
       ring.wait_full();
       u32 mine = ring.stage() + group * TILE * 128;
+#if PRECISION == 1
+      if (n0 == 0 && t < TILE) bias += line_sum(mine, t);
+#pragma unroll 1
+      for (u32 half = 0; half < 2; half++) {
+        u32 x = ring.stage() + A_BYTES + half * N * 128;
+        Split d;
+        d.load(mine + (t / 32 * 16 + t % 32 / 4) * 128, half);
+        multiply_split<0, N>(acc, d, x, x + N * 64);
+      }
+      ring.release(ring.at);
+      ring.advance();
+    }
+#else
       u64 d = operand(mine), x = operand(ring.stage() + A_BYTES);
       begin_products();
 #pragma unroll
@@ -104,6 +119,7 @@ __device__ __forceinline__ void layer(const GradientArgs& a, u32 block, Operands
     }
     wait_for_products<0>();
     pin(acc);
+#endif
     float* gradient = a.gradient + split * a.split_stride;
     u32 lane = t % 32, o = m0 + group * TILE + t / 32 * 16 + lane / 4;
     if (n0 == 0 && t < TILE && m0 + group * TILE + t < OUT) gradient[a.bias[L] + m0 + group * TILE + t] = bias;

@@ -34,6 +34,11 @@ fn rounding(precision: Precision) -> f64 {
     }
 }
 
+/// Rows of a batch whose passes are those of whole networks where there are such; the last tile is not full.
+fn large(precision: Precision) -> usize {
+    if precision == Precision::Tf32x3 { 4100 } else { 1100 }
+}
+
 fn state(layout: &MlpLayout) -> LearnerState {
     let zero = vec![0.0; layout.len()];
     LearnerState { online: layout.init(3), target: layout.init(4), m: zero.clone(), v: zero, adam_t: 0 }
@@ -253,7 +258,9 @@ fn skips(gpu: &Gpu) {
         (FaultKind::NonFiniteLoss, |rows, _| rows.weights.fill(3e38)),
     ];
     for precision in TENSOR {
-        for (n, (kind, poison)) in [40, 1100].into_iter().flat_map(|n| cases.map(|case| (n, case))) {
+        for (n, (kind, poison)) in
+            [40, large(precision)].into_iter().flat_map(|n| cases.map(|case| (n, case)))
+        {
             let mut config = config(9, &[33, 17], Head::Branching, true);
             config.learner.batch = n;
             let mut learner = learner(gpu, &config, precision);
@@ -280,15 +287,16 @@ fn sub_batches(gpu: &Gpu) {
     for precision in Precision::ALL {
         for (hidden, head) in [(&[96, 256][..], Head::Factored), (&[40, 24, 16], Head::Branching)] {
             let mut config = config(51, hidden, head, true);
-            (config.learner.batch, config.learner.accumulation) = (1100, 2);
+            let n = large(precision);
+            (config.learner.batch, config.learner.accumulation) = (n, 2);
             let layout = MlpLayout::new(config.shape.clone());
-            let (start, mut all) = (state(&layout), rows(&config, 2200, 13));
+            let (start, mut all) = (state(&layout), rows(&config, 2 * n, 13));
             let ties = oracle::update(&layout, &start.online, &start.target, &all).margins;
             for (weight, margin) in all.weights.iter_mut().zip(&ties) {
                 *weight = if *margin < 4e-6 { 0.0 } else { *weight };
             }
             let want = oracle::update(&layout, &start.online, &start.target, &all);
-            let batches = [0, 1100].map(|first| upload(gpu, &part(&all, first, 1100, 51), 51));
+            let batches = [0, n].map(|first| upload(gpu, &part(&all, first, n, 51), 51));
             let mut learner = learner(gpu, &config, precision);
             learner.update(&gpu.stream, &batches).unwrap();
             let error = distance(&gpu.stream.download(learner.gradient()).unwrap(), &want.gradient);
@@ -330,15 +338,15 @@ fn rules(gpu: &Gpu) {
     ];
     for (name, rule) in all {
         let mut config = config(51, &[72, 40], Head::Exposure, true);
-        config.learner.batch = 1200;
-        config.acting_rows = 700;
+        config.learner.batch = 4100;
+        config.acting_rows = 3100;
         rule(&mut config);
-        let batch = rows(&config, 1200, 17);
+        let batch = rows(&config, 4100, 17);
         let on_device = upload(gpu, &batch, 51);
         let give = |precision| {
             let mut learner = learner(gpu, &config, precision);
-            let mut q = gpu.stream.zeros("q", [700, learner.layout().n_outputs()]).unwrap();
-            learner.q_values(&gpu.stream, &on_device.states, 700, &mut q).unwrap();
+            let mut q = gpu.stream.zeros("q", [3100, learner.layout().n_outputs()]).unwrap();
+            learner.q_values(&gpu.stream, &on_device.states, 3100, &mut q).unwrap();
             learner.update(&gpu.stream, std::slice::from_ref(&on_device)).unwrap();
             let wide = |values: Vec<f32>| values.into_iter().map(f64::from).collect::<Vec<_>>();
             let gradient = wide(gpu.stream.download(learner.gradient()).unwrap());
@@ -366,9 +374,9 @@ fn follows(gpu: &Gpu) {
     let s = &gpu.stream;
     for precision in TENSOR {
         let mut config = config(51, &[96, 64], Head::Factored, true);
-        config.learner.batch = 1100;
-        config.acting_rows = 130;
-        let batch = [upload(gpu, &rows(&config, 1100, 19), 51)];
+        config.learner.batch = large(precision);
+        config.acting_rows = 4000;
+        let batch = [upload(gpu, &rows(&config, config.learner.batch, 19), 51)];
         let act = |learner: &mut GpuLearner| {
             let mut q = s.zeros("q", [130, learner.layout().n_outputs()]).unwrap();
             learner.q_values(s, &batch[0].states, 130, &mut q).unwrap();
