@@ -142,6 +142,7 @@ __device__ __forceinline__ void layer(const PassArgs& a, const Tile& tile, Weigh
       for (int q = 0; q < 4; q++) heads[(row + q / 2 * 8) * HEAD_STRIDE + 8 * j + 2 * (lane % 4) + q % 2] = acc[4 * j + q];
     group_barrier(group);
     finish_head(a, tile);
+    shared_memory_is_ready();
     group_barrier(group);
   } else {
 #pragma unroll

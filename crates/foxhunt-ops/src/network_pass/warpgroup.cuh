@@ -42,7 +42,7 @@ __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-// What this thread wrote to shared memory may be read by products.
+// What this thread wrote to shared memory may be read by products, and what it wrote or read may be overwritten by the copy engine.
 __device__ __forceinline__ void shared_memory_is_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void group_barrier(u32 group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 
@@ -255,6 +255,7 @@ struct Ring {
   // Those that empty.
   __device__ __forceinline__ void wait_full() const { wait_for(full(at), parity); }
   __device__ __forceinline__ void release(u32 i) const {
+    __syncwarp();  // no lane reads it any more
     if (threadIdx.x % 32 == 0) arrive(empty(i));
   }
   __device__ __forceinline__ void release_before() const { release(at ? at - 1 : DEPTH - 1); }
