@@ -19,9 +19,11 @@ const HOT: &[(&str, &[&str])] = &[
     ("crates/foxhunt-ops/src/gpu_collect/mod.rs", &["step", "insert_into", "env_steps"]),
     (
         "crates/foxhunt-ops/src/gpu_learner/mod.rs",
-        &["q_values", "accumulate", "finish", "update", "priorities", "live", "drain_faults"],
+        &["accumulate", "finish", "update", "priorities", "live", "drain_faults"],
     ),
-    ("crates/foxhunt-ops/src/gpu_learner/chain.rs", &["forward", "backward"]),
+    ("crates/foxhunt-ops/src/gpu_learner/acting.rs", &["acting_q_values", "q_values", "q_values_with"]),
+    ("crates/foxhunt-ops/src/gpu_learner/chain.rs", &["forward", "forward_at_once", "backward"]),
+    ("crates/foxhunt-ops/src/network_pass/cuda.rs", &["forward", "backward"]),
     (
         "crates/foxhunt-ops/src/gpu_replay/mod.rs",
         &["queue_insert", "sample", "sample_with", "sample_as", "update"],
