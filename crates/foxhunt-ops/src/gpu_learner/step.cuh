@@ -18,7 +18,7 @@ __device__ __forceinline__ double rate_at(const SumArgs& s, u64 count) {
   return __dadd_rn(s.rate_start, __dmul_rn(__dadd_rn(s.rate_end, -s.rate_start), share));
 }
 
-// Sums the rows of a sub-batch in the tree of tree_sum.rs, for blocks of 64 to 256 threads. Behind the last sub-batch
+// Sums the rows of a sub-batch in the tree of tree_sum.rs, for blocks of 64 threads and up, of which 256 work. Behind the last sub-batch
 // everything about the step that does not need the norm is worked out, by a second warp meanwhile and beside the way
 // back, which takes longer. One block; `scratch` holds 520 f64.
 __device__ __forceinline__ void sum_up(const SumArgs& s, u32 rows, double* scratch) {
