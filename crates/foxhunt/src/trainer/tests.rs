@@ -76,6 +76,7 @@ struct Recorder {
     validations: Vec<ValidationReport>,
     checkpoints: Vec<PathBuf>,
     warnings: Vec<Warning>,
+    evaluation: Vec<EvaluationReport>,
     finished: u32,
 }
 
@@ -88,6 +89,9 @@ impl TrainObserver for Recorder {
     }
     fn on_checkpoint(&mut self, report: &CheckpointReport) {
         self.checkpoints.push(report.path.clone());
+    }
+    fn on_evaluation(&mut self, report: &EvaluationReport) {
+        self.evaluation.push(*report);
     }
     fn on_warning(&mut self, warning: &Warning) {
         self.warnings.push(warning.clone());
@@ -421,6 +425,18 @@ fn a_finished_run_can_be_extended() {
     assert_eq!(seen.warnings, [Warning::TestSeenBefore]);
     let whole = trainer(&run, Script::default()).run().unwrap();
     assert_eq!(newest(&longer.run).snapshot, newest(&whole.run).snapshot);
+}
+
+/// The last evaluation tells of every decision, and how many there will be.
+#[test]
+fn the_last_evaluation_tells_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut seen = Recorder::default();
+    trainer(&settings(dir.path()), Script::default()).observe(&mut seen).run().unwrap();
+    let EvaluationReport { decisions, of } = *seen.evaluation.last().unwrap();
+    assert!(of > 1_000 && decisions == of, "{decisions} of {of}");
+    let counted = seen.evaluation.iter().zip(1..).all(|(report, n)| report.decisions == n && report.of == of);
+    assert!(counted, "one by one, of the same number");
 }
 
 /// A policy folder that got lost is written again from the checkpoint.
