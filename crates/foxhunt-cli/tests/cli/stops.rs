@@ -241,13 +241,30 @@ fn a_resumed_run_may_go_on_for_longer() {
     let folder = short.to_str().unwrap();
     run(&["resume", folder, "--epochs", "6", "--threads", "2", "--device", "cpu"]).expect(0);
     assert_eq!(policy_bytes(&short), policy_bytes(&long));
+    // Settings, policy and ledger tell of one and the same run; a try of three epochs stays one.
+    let toml = |folder: &Path| fs::read_to_string(folder.join("settings.toml")).unwrap();
+    assert!(toml(&short).contains("epochs = 6") && toml(&short).contains("threads = 2"), "{}", toml(&short));
+    let hash = |folder: &Path| {
+        let lines = fs::read_to_string(folder.with_file_name("ledger.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        (last["config_hash"].as_str().unwrap().to_owned(), lines.lines().count())
+    };
+    assert_eq!(hash(&short), (hash(&long).0, 3));
     // Not for shorter than it has gone: then nothing is written, nor counted as another try.
     let kept = || {
-        [short.join("policy/policy.json"), short.with_file_name("ledger.jsonl")].map(|f| fs::read(f).unwrap())
+        let files = [
+            short.join("policy/policy.json"),
+            short.join("settings.toml"),
+            short.with_file_name("ledger.jsonl"),
+        ];
+        files.map(|file| fs::read(file).unwrap())
     };
     let before = kept();
     let done = run(&["resume", folder, "--epochs", "4"]).expect(1);
     assert!(done.err.contains("6 epochs are done, so training.epochs cannot become 4"), "{}", done.err);
     assert_eq!(kept(), before);
     assert_eq!(run(&["resume", folder, "--seed", "9"]).expect(2).out, "");
+    // Without a flag it goes on as its settings say, and those say nothing that it was not begun with.
+    run(&["resume", folder]).expect(0);
+    assert!(toml(&short).contains("epochs = 6"), "{}", toml(&short));
 }

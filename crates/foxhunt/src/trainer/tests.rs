@@ -427,6 +427,37 @@ fn a_finished_run_can_be_extended() {
     assert_eq!(newest(&longer.run).snapshot, newest(&whole.run).snapshot);
 }
 
+/// What a run goes by stands in its folder as soon as it goes on, so that one killed before its next checkpoint goes
+/// the same way.
+#[test]
+fn the_folder_tells_what_a_resumed_run_goes_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = settings(dir.path());
+    run.training.epochs = 2;
+    let short = trainer(&run, Script::default()).run().unwrap();
+    let written = || Settings::from_toml(&fs::read_to_string(short.run.settings()).unwrap()).unwrap();
+    assert_eq!(written(), run);
+
+    (run.training.epochs, run.run.threads) = (4, 2);
+    let build = toy(Script::default(), &Log::default());
+    drop(Trainer::resume_with(short.run.folder(), bars(1), Some(&run), &build).unwrap());
+    assert_eq!(written(), run);
+    assert_eq!(Policy::load(short.run.folder()).unwrap().settings(), &run);
+    assert_eq!(newest(&short.run).manifest.settings.training.epochs, 2, "no checkpoint was saved since");
+    let longer = resumed(short.run.folder(), Script::default()).unwrap().run().unwrap();
+    assert_eq!((longer.epochs, newest(&longer.run).manifest.settings), (4, run.clone()));
+    assert_eq!(written(), run);
+
+    // What somebody wrote into the file counts as if it had been asked for.
+    let edit = |from: &str, to: &str| {
+        let text = fs::read_to_string(short.run.settings()).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(short.run.settings(), text.replace(from, to)).unwrap();
+    };
+    edit("epochs = 4", "epochs = 5");
+    assert_eq!(resumed(short.run.folder(), Script::default()).unwrap().run().unwrap().epochs, 5);
+}
+
 /// The last evaluation tells of every decision, and how many there will be.
 #[test]
 fn the_last_evaluation_tells_how_far_it_is() {
