@@ -267,4 +267,10 @@ fn a_resumed_run_may_go_on_for_longer() {
     // Without a flag it goes on as its settings say, and those say nothing that it was not begun with.
     run(&["resume", folder]).expect(0);
     assert!(toml(&short).contains("epochs = 6"), "{}", toml(&short));
+    fs::write(short.join("settings.toml"), toml(&short).replace("batch = 8", "batch = 16")).unwrap();
+    for flags in [&[][..], &["--epochs", "7"]] {
+        let done = run(&[&["resume", folder], flags].concat()).expect(1);
+        let told = "learner.batch is 8 in this run and was asked to be 16; a resumed run may change only training.epochs";
+        assert!(done.err.contains(told) && !done.err.contains("epochs is"), "{}", done.err);
+    }
 }

@@ -28,6 +28,7 @@ pub use observer::{
 pub use outcome::{StopReason, TrainOutcome};
 pub use prepare::{Prepared, warm_up_steps};
 pub use start::EngineBuilder;
+pub(crate) use start::FREE_KEYS;
 pub use state::TrainerState;
 
 use std::path::PathBuf;

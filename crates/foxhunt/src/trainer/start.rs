@@ -20,6 +20,9 @@ use crate::run_folder::RunFolder;
 
 /// What the ledger calls a training run.
 pub(super) const COMMAND: &str = "train";
+/// Settings that may change when a run is resumed, for people.
+pub(crate) const FREE_KEYS: &str = "training.epochs, training.patience, checkpoint.*, replay.storage, run.device, \
+                                    run.threads and run.dir";
 
 /// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
 pub type EngineBuilder<'b, 'a> = dyn Fn(&Settings, &Prepared) -> Result<BuiltEngine<'a>, MLError> + 'b;
@@ -87,7 +90,8 @@ impl<'a> Trainer<'a> {
     /// which tells afterwards what the run goes by.
     ///
     /// # Errors
-    /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs or fewer epochs are asked for than are done.
+    /// As [`Trainer::resume`], [`MLError::SettingsChanged`] when another key differs, and [`MLError::Checkpoint`] when
+    /// fewer epochs are asked for than are done.
     pub fn resume_with(
         folder: &Path,
         bars: BarSeries,
@@ -243,7 +247,7 @@ impl GoingOn<'_> {
     }
 }
 
-/// `changed`, if it differs from `kept` only in keys that change no result already reached.
+/// `changed`, if it differs from `kept` only in keys that change no result already reached: [`FREE_KEYS`].
 fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, MLError> {
     let mut merged = kept.clone();
     merged.training.epochs = changed.training.epochs;
@@ -256,11 +260,5 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
     if merged == *changed {
         return Ok(merged);
     }
-    Err(MLError::Checkpoint {
-        path: path.to_path_buf(),
-        reason:
-            "a resumed run may change only training.epochs, training.patience, checkpoint.*, replay.storage, \
-                 run.device, run.threads and run.dir"
-                .to_owned(),
-    })
+    Err(MLError::SettingsChanged { path: path.to_path_buf(), changes: merged.differences(changed) })
 }

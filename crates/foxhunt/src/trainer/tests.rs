@@ -396,10 +396,21 @@ fn other_bars_and_other_settings_are_refused() {
         matches!(error, MLError::CheckpointFile { fault: CheckpointFault::Foreign { .. }, .. }),
         "{error}"
     );
+    // Every key that may not change is named with both values, and nothing is changed by the refusal.
     let mut changed = run.clone();
-    changed.learner.gamma = 0.5;
-    let error = attempt(bars(1), Some(&changed));
-    assert!(error.to_string().contains("training.epochs"), "{error}");
+    (changed.learner.gamma, changed.network.hidden) = (0.5, vec![4, 3]);
+    changed.training.epochs = 9;
+    let written = fs::read_to_string(done.run.settings()).unwrap();
+    let error = attempt(bars(1), Some(&changed)).to_string();
+    for told in [
+        "learner.gamma is 0.97 in this run and was asked to be 0.5",
+        "network.hidden is [4] in this run and was asked to be [4, 3]",
+        "may change only training.epochs",
+    ] {
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(!error.contains("training.epochs is"), "{error}");
+    assert_eq!(fs::read_to_string(done.run.settings()).unwrap(), written);
     // While it is open, nobody else gets it.
     let open = resumed(done.run.folder(), Script::default()).unwrap();
     assert!(matches!(attempt(bars(1), None), MLError::RunLocked { .. }));
@@ -456,6 +467,9 @@ fn the_folder_tells_what_a_resumed_run_goes_by() {
     };
     edit("epochs = 4", "epochs = 5");
     assert_eq!(resumed(short.run.folder(), Script::default()).unwrap().run().unwrap().epochs, 5);
+    edit("gamma = 0.97", "gamma = 0.5");
+    let error = resumed(short.run.folder(), Script::default()).map(drop).unwrap_err();
+    assert!(matches!(&error, MLError::SettingsChanged { changes, .. } if changes.len() == 1), "{error}");
 }
 
 /// The last evaluation tells of every decision, and how many there will be.
