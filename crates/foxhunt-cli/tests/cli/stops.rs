@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
-use crate::support::{Done, Place, foxhunt, policy_bytes, run, state_bytes, table, wait_for};
+use crate::support::{Done, Place, bars, csv, foxhunt, policy_bytes, run, state_bytes, table, wait_for};
 
 /// Long enough to be stopped on the way.
 const LONG: &[&str] = &["--epochs", "2000", "--set", "checkpoint.every_epochs=100"];
@@ -273,4 +273,26 @@ fn a_resumed_run_may_go_on_for_longer() {
         let told = "learner.batch is 8 in this run and was asked to be 16; a resumed run may change only training.epochs";
         assert!(done.err.contains(told) && !done.err.contains("epochs is"), "{}", done.err);
     }
+}
+
+/// What is refused is refused before anything is planned, not after.
+#[test]
+fn a_refused_resume_plans_no_memory() {
+    let place = Place::new();
+    let (_, folder) = place.trained("bars.csv", "runs", &[]);
+    let folder = folder.to_str().unwrap();
+    for (flags, code, told) in [
+        (["--threads", "2000"], 2, "run.threads"),
+        (["--epochs", "0"], 2, "training.epochs"),
+        (["--epochs", "1"], 1, "training.epochs cannot become 1"),
+    ] {
+        let done = run(&[&["resume", folder], &flags[..]].concat()).expect(code);
+        assert!(done.err.contains(told) && !done.err.contains("memory: "), "{flags:?}: {}", done.err);
+    }
+    let other = place.write("other.csv", csv(&bars(700, 2)));
+    let done = run(&["resume", folder, &other]).expect(1);
+    assert!(done.err.contains("not the ones") && !done.err.contains("memory: "), "{}", done.err);
+    // A flag that cannot be meant is told before the bars are read, too.
+    let done = run(&["resume", folder, "--threads", "2000"]).expect(2);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }

@@ -16,7 +16,7 @@ use crate::checkpoint::{CheckpointFault, CheckpointStore, LoadOutcome, Manifest}
 use crate::engine_choice::{BuiltEngine, build_engine, memory_plan};
 use crate::ledger::{Entry, Ledger};
 use crate::replay::stored_capacity;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, RunPaths, read_settings};
 
 /// What the ledger calls a training run.
 pub(super) const COMMAND: &str = "train";
@@ -136,6 +136,19 @@ impl<'a> Trainer<'a> {
         trainer.save_policy()?;
         trainer.reopen_if_extended();
         Ok(trainer)
+    }
+
+    /// Whether the run in `folder` would go on as asked, as far as its newest manifest tells: what [`Trainer::resume_with`]
+    /// refuses before it takes memory. Nothing is locked or changed.
+    ///
+    /// # Errors
+    /// As [`Trainer::resume_with`].
+    pub fn check_resume(folder: &Path, bars: &BarSeries, changed: Option<&Settings>) -> Result<(), MLError> {
+        let paths = RunPaths::new(folder);
+        let written = read_settings(&paths)?;
+        let (path, manifest) = CheckpointStore::new(paths.checkpoints(), 1).newest_manifest()?;
+        let going_on = GoingOn { path: &path, manifest: &manifest, data_hash: bars.data_hash() };
+        going_on.settings(changed.or(written.as_ref()), None).map(drop)
     }
 
     /// Leaves the ledger alone: this run is one of many that are one try together.

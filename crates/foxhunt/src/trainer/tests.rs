@@ -470,6 +470,8 @@ fn the_folder_tells_what_a_resumed_run_goes_by() {
     edit("gamma = 0.97", "gamma = 0.5");
     let error = resumed(short.run.folder(), Script::default()).map(drop).unwrap_err();
     assert!(matches!(&error, MLError::SettingsChanged { changes, .. } if changes.len() == 1), "{error}");
+    let error = Trainer::check_resume(short.run.folder(), &bars(1), None).unwrap_err();
+    assert!(matches!(&error, MLError::SettingsChanged { changes, .. } if changes.len() == 1), "{error}");
 }
 
 /// The last evaluation tells of every decision, and how many there will be.
