@@ -6,6 +6,7 @@ mod console;
 mod data;
 mod endpoint;
 mod exit;
+mod pace;
 mod progress;
 mod report;
 mod resolve;

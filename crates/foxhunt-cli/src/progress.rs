@@ -1,11 +1,13 @@
 //! Progress of a training run: a bar on a terminal, a bounded number of plain lines elsewhere (case H06).
 
 use foxhunt::trainer::{
-    CheckpointReport, EpochReport, StartReport, TrainObserver, TrainOutcome, ValidationReport, Warning,
+    CheckpointReport, EpochReport, EvaluationReport, StartReport, TrainObserver, TrainOutcome,
+    ValidationReport, Warning,
 };
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::console;
+use crate::pace::Pace;
 
 /// Plain lines printed over a whole run, at most, beside warnings.
 const PLAIN_LINES: u64 = 20;
@@ -17,15 +19,18 @@ pub(crate) struct Progress {
     validation: Option<ValidationReport>,
     /// Epochs that an earlier process did.
     first_epoch: u64,
+    evaluation: Pace,
 }
 
 impl Progress {
     pub(crate) fn new() -> Self {
+        let interactive = console::interactive();
         Self {
             bar: ProgressBar::hidden(),
-            interactive: console::interactive(),
+            interactive,
             validation: None,
             first_epoch: 0,
+            evaluation: if interactive { Pace::display() } else { Pace::lines() },
         }
     }
 
@@ -112,6 +117,16 @@ impl TrainObserver for Progress {
     }
 
     fn on_checkpoint(&mut self, _report: &CheckpointReport) {}
+
+    fn on_evaluation(&mut self, report: &EvaluationReport) {
+        let Some(far) = self.evaluation.told(report) else { return };
+        let text = format!("last evaluation: {far}");
+        if self.interactive {
+            self.bar.set_message(text);
+        } else {
+            console::notice(&text);
+        }
+    }
 
     fn on_warning(&mut self, warning: &Warning) {
         self.say(&format!("note: {warning}"));

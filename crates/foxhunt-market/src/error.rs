@@ -91,6 +91,16 @@ pub enum MarketError {
         /// The longest line read, bytes.
         limit: usize,
     },
+    /// A line holds a byte that no line of such a file can hold.
+    #[error("{}: row {row} holds {what}", path.display())]
+    StrayByte {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        row: u64,
+        /// The byte, and what it means.
+        what: &'static str,
+    },
     /// No header line, and not one of the header-less layouts known.
     #[error("{}: no header: the first line is `{line}`; name the columns (time, open, high, low, close)", path.display())]
     NoHeader {
@@ -100,7 +110,7 @@ pub enum MarketError {
         line: String,
     },
     /// Required columns are missing.
-    #[error("{}: no column for {}; the columns found are: {}", path.display(), missing.join(", "), found.join(", "))]
+    #[error("{}: no column for {}; the columns found are: {}", path.display(), missing.join(", "), listed(found))]
     MissingColumns {
         /// The file.
         path: PathBuf,
@@ -385,4 +395,22 @@ pub enum MarketError {
         /// What would be accepted.
         rule: &'static str,
     },
+}
+
+/// Columns named in an error.
+const LISTED: usize = 16;
+/// Characters of each.
+const LISTED_CHARS: usize = 24;
+
+/// Names for an error, of which a file that is no bar file may have any number of any length.
+fn listed(names: &[String]) -> String {
+    let short = |name: &String| match name.char_indices().nth(LISTED_CHARS) {
+        Some((end, _)) => format!("{}...", &name[..end]),
+        None => name.clone(),
+    };
+    let mut list = names.iter().take(LISTED).map(short).collect::<Vec<_>>().join(", ");
+    if let Some(more) = names.len().checked_sub(LISTED).filter(|&more| more > 0) {
+        list += &format!(" and {more} more");
+    }
+    list
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use foxhunt_core::settings::Difference;
 use foxhunt_core::{ActionError, SettingsError};
 use foxhunt_cuda::CudaError;
 use foxhunt_market::MarketError;
@@ -110,6 +111,15 @@ pub enum MLError {
         /// Why.
         reason: String,
     },
+    /// Settings that a resumed run has to keep have other values than it was begun with, in its `settings.toml` or where a
+    /// caller asked for them.
+    #[error("{path}: {}; a resumed run may change only {}", told_changes(changes), crate::trainer::FREE_KEYS)]
+    SettingsChanged {
+        /// The checkpoint that holds the values to keep.
+        path: PathBuf,
+        /// Keys with the value to keep and the one asked for.
+        changes: Vec<Difference>,
+    },
     /// A checkpoint or policy on disk is unfinished, torn, foreign or newer than this build.
     #[error("{path} cannot be used: {fault}")]
     CheckpointFile {
@@ -192,6 +202,14 @@ pub enum MLError {
 
 fn told_requested(bytes: u64) -> String {
     if bytes == 0 { String::new() } else { format!("{bytes} bytes asked for, ") }
+}
+
+/// Each key that differs, the value a run was begun with and the one it was asked to go on with.
+pub(crate) fn told_changes(changes: &[Difference]) -> String {
+    let one = |Difference { key, here, there }: &Difference| {
+        format!("{key} is {here} in this run and was asked to be {there}")
+    };
+    changes.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
 fn told_free(free: Option<u64>) -> String {

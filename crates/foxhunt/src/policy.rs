@@ -126,7 +126,12 @@ impl Policy {
     }
 
     fn read(folder: &Path) -> Result<Self, CheckpointFault> {
-        let document: Document = sealed::read(FORMAT, DOCUMENT, &folder.join(DOCUMENT))?;
+        let document: Document =
+            sealed::read(FORMAT, DOCUMENT, &folder.join(DOCUMENT)).map_err(|fault| match fault {
+                CheckpointFault::Unfinished if !folder.exists() => CheckpointFault::Missing,
+                CheckpointFault::Unfinished => CheckpointFault::NoPolicy,
+                other => other,
+            })?;
         let (arrays, found) = state_file::read(&folder.join(ARRAYS))?;
         let expected = Fingerprint { bytes: document.arrays_bytes, blake3: document.arrays_blake3 };
         check_fingerprint(ARRAYS, &expected, &found)?;
@@ -479,6 +484,8 @@ mod tests {
         let arrays = fs::read(folder.join(ARRAYS)).unwrap();
         fs::write(folder.join(ARRAYS), &arrays[..arrays.len() - 1]).unwrap();
         assert!(matches!(fault(&folder), CheckpointFault::Torn { .. }));
-        assert_eq!(fault(&dir.path().join("none")), CheckpointFault::Unfinished);
+        assert_eq!(fault(&dir.path().join("none")), CheckpointFault::Missing);
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        assert_eq!(fault(&dir.path().join("empty")), CheckpointFault::NoPolicy);
     }
 }

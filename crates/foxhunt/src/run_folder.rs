@@ -42,7 +42,7 @@ macro_rules! paths {
 }
 
 paths!(
-    /// The settings as the run was started with.
+    /// The settings that the run goes by: as it was started with, or as it was last resumed with.
     settings = "settings.toml",
     /// What was understood of the bar file.
     data_report = "data_report.json",
@@ -160,6 +160,23 @@ impl RunFolder {
         write_json(path, value)
     }
 
+    /// The settings that the run goes by; none when they cannot be read, as in a run killed in its first moment.
+    ///
+    /// # Errors
+    /// [`MLError::Settings`] when the file was made into something that is no settings.
+    pub fn settings(&self) -> Result<Option<Settings>, MLError> {
+        read_settings(&self.paths)
+    }
+
+    /// Makes `settings` those that the run goes by; a reader sees the old file or the new one.
+    ///
+    /// # Errors
+    /// [`MLError::WriteFailed`] or [`MLError::Io`].
+    pub fn rewrite_settings(&self, settings: &Settings) -> Result<(), MLError> {
+        let (path, toml) = (self.paths.settings(), settings.to_toml()?);
+        replace(&path, &path.with_extension("toml.tmp"), toml.as_bytes())
+    }
+
     /// The system drops the lock with its process, however that ends, so a lock is never stale; what a dead
     /// process leaves is its number in an unlocked file.
     fn lock(paths: RunPaths) -> Result<Self, MLError> {
@@ -205,9 +222,25 @@ impl Drop for RunFolder {
 pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), MLError> {
     let json = serde_json::to_vec_pretty(value)
         .map_err(|error| MLError::Checkpoint { path: path.to_path_buf(), reason: error.to_string() })?;
-    let temporary = path.with_extension("json.tmp");
-    write_synced(&temporary, &json)?;
-    fs::rename(&temporary, path).map_err(|source| io("rename", &temporary, source))
+    replace(path, &path.with_extension("json.tmp"), &json)
+}
+
+/// See [`RunFolder::settings`].
+pub(crate) fn read_settings(paths: &RunPaths) -> Result<Option<Settings>, MLError> {
+    let Ok(text) = fs::read_to_string(paths.settings()) else { return Ok(None) };
+    let settings = Settings::from_toml(&text)?;
+    settings.validate()?;
+    Ok(Some(settings))
+}
+
+fn replace(path: &Path, temporary: &Path, content: &[u8]) -> Result<(), MLError> {
+    let renamed = write_synced(temporary, content)
+        .and_then(|()| fs::rename(temporary, path).map_err(|source| io("rename", temporary, source)));
+    if renamed.is_err() {
+        // Best effort: the first error is the one worth telling.
+        let _ = fs::remove_file(temporary);
+    }
+    renamed
 }
 
 fn io(action: &'static str, path: &Path, source: std::io::Error) -> MLError {

@@ -2,13 +2,14 @@
 
 use anyhow::Context as _;
 use foxhunt::Policy;
-use foxhunt::evaluation::evaluate_windows;
-use foxhunt::trainer::NeverStop;
+use foxhunt::evaluation::{decisions, evaluate_windows};
+use foxhunt::trainer::{EvaluationReport, NeverStop};
 use foxhunt_ops::env_step::EnvParams;
 
 use super::finish::{self, announce};
 use crate::args::EvaluateArgs;
 use crate::data::{DataNote, Source};
+use crate::pace::Pace;
 use crate::report::{self, Subject};
 use crate::{console, exit, resolve};
 
@@ -32,14 +33,24 @@ pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
 
     let note = DataNote { source, report: loaded.report };
     let market = policy.market(loaded.bars).map_err(|error| note.source.named(error))?;
+    let bars = market.first_bar..market.len();
+    let mut far = EvaluationReport { decisions: 0, of: decisions([&bars]) };
+    let mut pace = Pace::lines();
     let mut evaluation = evaluate_windows(
         &market,
-        &[("file", market.first_bar..market.len())],
+        &[("file", bars)],
         &EnvParams::new(&settings),
         &settings.evaluation,
         settings.run.seed,
         &NeverStop,
-        &mut |state, bar| policy.act(&market, state, bar),
+        &mut |state, bar| {
+            let decision = policy.act(&market, state, bar);
+            far.decisions += 1;
+            if let Some(far) = pace.told(&far) {
+                console::notice(&format!("evaluation: {far}"));
+            }
+            decision
+        },
     )?;
 
     evaluation.verdict = finish::recorded(&args.run, &market, policy.settings(), &evaluation)?;

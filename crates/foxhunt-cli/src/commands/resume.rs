@@ -41,9 +41,10 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     if CheckpointStore::new(paths.checkpoints(), 1).list()?.is_empty() {
         return Err(MLError::RunNotBegun { path: args.run.clone() }.into());
     }
-    let watch = Watch::open(&args.watch)?;
     let mut settings = read_settings(&paths)?;
     let changed = change(&mut settings, args);
+    settings.validate()?;
+    let watch = Watch::open(&args.watch)?;
     let mut note = read_note(&paths)?;
     if let Some(file) = &args.file {
         note.source = Source::of(Some(file));
@@ -51,9 +52,10 @@ pub(crate) fn run(args: &ResumeArgs) -> anyhow::Result<u8> {
     let loaded = note.source.load(&settings.data)?;
     finish::announce(&note.source, &loaded.report);
 
+    let changed = changed.then_some(&settings);
+    Trainer::check_resume(&args.run, &loaded.bars, changed).map_err(|error| note.source.named(error))?;
     finish::announce_memory(&settings, loaded.bars.len());
     let signals = Signals::install()?;
-    let changed = changed.then_some(&settings);
     let trainer = Trainer::resume_with(&args.run, loaded.bars, changed, &|settings, prepared| {
         build_engine(settings, prepared)
     })

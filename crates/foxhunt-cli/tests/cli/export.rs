@@ -26,6 +26,23 @@ fn a_run_is_exported_and_checked() {
     }
     assert_eq!(fs::read(&named).unwrap(), fs::read(&odd).unwrap());
     assert_eq!(fs::read(&named).unwrap()[8..].iter().take(1).collect::<Vec<_>>(), [&b'{']);
+    // A name that does not tell what is in the file is remarked on, unless the format was asked for under a name that
+    // tells nothing.
+    let (text, bare, other) = (place.text("y.txt"), place.text("bare"), place.text("other.onnx"));
+    for (arguments, told) in [
+        (&["export", folder, "--out", &text][..], Some((&text, "onnx"))),
+        (&["export", folder, "--out", &bare], Some((&bare, "onnx"))),
+        (&["export", folder, "--out", &other, "--format", "safetensors"], Some((&other, "safetensors"))),
+        (&["export", folder, "--out", &text, "--format", "safetensors"], None),
+        (&["export", folder, "--out", &named], None),
+        (&["export", folder], None),
+    ] {
+        let done = run(arguments).expect(0);
+        let note = told.map_or(String::new(), |(path, format)| {
+            format!("note: {path} is written as {format}, which its name does not end in\n")
+        });
+        assert_eq!(done.err, note, "{arguments:?}");
+    }
     // A policy folder is a policy as well.
     let policy = format!("{folder}/policy");
     run(&["export", &policy, "--out", &odd, "--format", "onnx", "--check"]).expect(0);

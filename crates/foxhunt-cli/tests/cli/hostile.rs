@@ -149,7 +149,20 @@ fn runs_that_cannot_be_resumed_or_evaluated() {
     for name in ["missing", "nothing", "bars.csv"] {
         let path = place.text(name);
         assert_refused(run(&["resume", &path]), &path, name);
-        assert_refused(run(&["evaluate", &path, &bars_file]), &path, name);
+        for command in [&["evaluate", &path, &bars_file][..], &["export", &path]] {
+            let done = run(command);
+            let told = match name {
+                "missing" => "there is no such folder",
+                "nothing" => "no policy.json in it or in its folder policy",
+                _ => "cannot be used",
+            };
+            assert!(
+                done.err.contains(told) && !done.err.contains("never finished"),
+                "{command:?}: {}",
+                done.err
+            );
+            assert_refused(done, &path, name);
+        }
     }
     // The bars it was trained on are needed, and others are refused.
     let (_, folder) = place.trained("bars.csv", "runs", &[]);

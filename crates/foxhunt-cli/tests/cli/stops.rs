@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 
-use crate::support::{Done, Place, foxhunt, policy_bytes, run, state_bytes, table, wait_for};
+use crate::support::{Done, Place, bars, csv, foxhunt, policy_bytes, run, state_bytes, table, wait_for};
 
 /// Long enough to be stopped on the way.
 const LONG: &[&str] = &["--epochs", "2000", "--set", "checkpoint.every_epochs=100"];
@@ -241,13 +241,58 @@ fn a_resumed_run_may_go_on_for_longer() {
     let folder = short.to_str().unwrap();
     run(&["resume", folder, "--epochs", "6", "--threads", "2", "--device", "cpu"]).expect(0);
     assert_eq!(policy_bytes(&short), policy_bytes(&long));
+    // Settings, policy and ledger tell of one and the same run; a try of three epochs stays one.
+    let toml = |folder: &Path| fs::read_to_string(folder.join("settings.toml")).unwrap();
+    assert!(toml(&short).contains("epochs = 6") && toml(&short).contains("threads = 2"), "{}", toml(&short));
+    let hash = |folder: &Path| {
+        let lines = fs::read_to_string(folder.with_file_name("ledger.jsonl")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        (last["config_hash"].as_str().unwrap().to_owned(), lines.lines().count())
+    };
+    assert_eq!(hash(&short), (hash(&long).0, 3));
     // Not for shorter than it has gone: then nothing is written, nor counted as another try.
     let kept = || {
-        [short.join("policy/policy.json"), short.with_file_name("ledger.jsonl")].map(|f| fs::read(f).unwrap())
+        let files = [
+            short.join("policy/policy.json"),
+            short.join("settings.toml"),
+            short.with_file_name("ledger.jsonl"),
+        ];
+        files.map(|file| fs::read(file).unwrap())
     };
     let before = kept();
     let done = run(&["resume", folder, "--epochs", "4"]).expect(1);
     assert!(done.err.contains("6 epochs are done, so training.epochs cannot become 4"), "{}", done.err);
     assert_eq!(kept(), before);
     assert_eq!(run(&["resume", folder, "--seed", "9"]).expect(2).out, "");
+    // Without a flag it goes on as its settings say, and those say nothing that it was not begun with.
+    run(&["resume", folder]).expect(0);
+    assert!(toml(&short).contains("epochs = 6"), "{}", toml(&short));
+    fs::write(short.join("settings.toml"), toml(&short).replace("batch = 8", "batch = 16")).unwrap();
+    for flags in [&[][..], &["--epochs", "7"]] {
+        let done = run(&[&["resume", folder], flags].concat()).expect(1);
+        let told = "learner.batch is 8 in this run and was asked to be 16; a resumed run may change only training.epochs";
+        assert!(done.err.contains(told) && !done.err.contains("epochs is"), "{}", done.err);
+    }
+}
+
+/// What is refused is refused before anything is planned, not after.
+#[test]
+fn a_refused_resume_plans_no_memory() {
+    let place = Place::new();
+    let (_, folder) = place.trained("bars.csv", "runs", &[]);
+    let folder = folder.to_str().unwrap();
+    for (flags, code, told) in [
+        (["--threads", "2000"], 2, "run.threads"),
+        (["--epochs", "0"], 2, "training.epochs"),
+        (["--epochs", "1"], 1, "training.epochs cannot become 1"),
+    ] {
+        let done = run(&[&["resume", folder], &flags[..]].concat()).expect(code);
+        assert!(done.err.contains(told) && !done.err.contains("memory: "), "{flags:?}: {}", done.err);
+    }
+    let other = place.write("other.csv", csv(&bars(700, 2)));
+    let done = run(&["resume", folder, &other]).expect(1);
+    assert!(done.err.contains("not the ones") && !done.err.contains("memory: "), "{}", done.err);
+    // A flag that cannot be meant is told before the bars are read, too.
+    let done = run(&["resume", folder, "--threads", "2000"]).expect(2);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }

@@ -4,11 +4,13 @@
 //! anything is started. A default is written once, in the `Default` of its section. Merging a file with command
 //! line flags is the binary's business.
 
+mod difference;
 mod partial;
 mod precision;
 mod sections;
 mod validate;
 
+pub use difference::Difference;
 pub use precision::Precision;
 pub use sections::{
     AverageQStop, CheckpointSettings, DataSettings, Device, EnvSettings, EvaluationSettings,

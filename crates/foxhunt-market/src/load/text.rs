@@ -34,13 +34,15 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
     let (compression, file_bytes) = (source.compression, source.file_bytes);
     let mut blocks = Blocks::new(path, source);
     let Some(first) = blocks.next()? else { return Err(MarketError::NoRows { path: path.into() }) };
-    if first.contains(&0) {
-        return Err(MarketError::UnknownFormat {
-            path: path.into(),
-            reason: "it is neither text nor Parquet nor DBN (it holds zero bytes)".into(),
-        });
-    }
     let terminator = blocks.terminator();
+    if first.starts_with(&[0xff, 0xfe]) || first.starts_with(&[0xfe, 0xff]) {
+        let reason = "it is UTF-16 text; save it as UTF-8".into();
+        return Err(MarketError::UnknownFormat { path: path.into(), reason });
+    }
+    // Before the header is looked for: most files with one are no text at all.
+    if let Some(lines) = row::lines_to_zero(&first, terminator) {
+        return Err(row::zero_byte(path, 1 + lines));
+    }
     let opening = Opening::read(request, &first, terminator)?;
     let file = FileContext { path, layout: &opening.layout, order: request.order };
 
@@ -56,18 +58,19 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
         };
     };
     let mut buffer = FieldBuffer::new(opening.separator, terminator);
-    let fields = row::split_checked(&file, &mut buffer, row, line)?;
+    let explained = |error| row::explained(error, path, row, line, terminator);
+    let fields = row::split_checked(&file, &mut buffer, row, line).map_err(explained)?;
     let (time_text, time_column) = match opening.layout.time {
         TimeColumns::One(index) => (fields.get(index), index),
         TimeColumns::Pair { date, .. } => (fields.get(date), date),
     };
     let time = TimeReader::probe(time_text, request.timezone)?.map_err(|fault| {
         let name = opening.layout.names[time_column].clone();
-        fault.into_error(file.place(row, name), row::value_text(time_text))
+        explained(fault.into_error(file.place(row, name), row::value_text(time_text)))
     })?;
     let first_symbol = match opening.layout.symbol.map(|index| fields.get(index)) {
         None => None,
-        Some(text) => Some(row::symbol_text(&file, row, text)?),
+        Some(text) => Some(row::symbol_text(&file, row, text).map_err(explained)?),
     };
     let rule = SymbolRule::new(path, request.symbol, first_symbol.is_some(), first_symbol)?;
 
@@ -107,6 +110,9 @@ pub(super) fn read(request: &Request<'_>, source: Source) -> Result<RawFile, Mar
             Ok(None) => break,
             Err(MarketError::LineTooLong { path, limit, .. }) => {
                 return Err(MarketError::LineTooLong { path, row: next_row, limit });
+            }
+            Err(MarketError::StrayByte { path, what, .. }) => {
+                return Err(MarketError::StrayByte { path, row: next_row, what });
             }
             Err(other) => return Err(other),
         }
@@ -206,7 +212,8 @@ impl Opening {
                 return Err(MarketError::NoRows { path: path.into() });
             };
             if line.len() > MAX_LINE {
-                return Err(MarketError::LineTooLong { path: path.into(), row, limit: MAX_LINE });
+                let error = MarketError::LineTooLong { path: path.into(), row, limit: MAX_LINE };
+                return Err(row::explained(error, path, row, line, terminator));
             }
             // Spreadsheets announce the separator in a line of its own.
             match line.trim_ascii_end() {
@@ -215,6 +222,8 @@ impl Opening {
                 _ => break (row, line),
             }
         };
+        // It would be part of a name, and a bar behind it lost.
+        row::check_line_end(path, row, line, terminator)?;
         let after = bom + lines.consumed();
 
         let mut first_error = None;

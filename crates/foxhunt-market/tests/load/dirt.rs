@@ -41,6 +41,8 @@ enum Spoil {
     /// The line ends with a carriage return where the file has line feeds.
     CarriageReturn,
     Zero,
+    /// A zero byte inside a value.
+    ZeroByte(usize),
 }
 
 /// How the file is written, all of it harmless.
@@ -106,6 +108,7 @@ fn spoils() -> impl Strategy<Value = Spoil> {
         1 => Just(Spoil::OtherSeparator),
         1 => (0_usize..6).prop_map(Spoil::OpenQuote),
         2 => Just(Spoil::CarriageReturn),
+        2 => (0_usize..6).prop_map(Spoil::ZeroByte),
     ]
 }
 
@@ -227,6 +230,7 @@ fn write(bars: &BarSeries, order: &[usize], spoiled: &[(usize, Spoil)], hand: &H
                 Spoil::SurplusField => fields.push(b"x".to_vec()),
                 Spoil::OtherSeparator => separator = if hand.separator == ';' { '\t' } else { ';' },
                 Spoil::CarriageReturn => end = "\r",
+                Spoil::ZeroByte(column) => put(*column, b"1\x000"),
             }
         }
         for (i, field) in fields.iter().enumerate() {
@@ -354,6 +358,10 @@ proptest! {
             // At the end of the file it is an end like any other.
             .filter(|(at, spoil)| !matches!(spoil, Spoil::CarriageReturn) || at + 1 < order.len())
             .collect();
+        // A block is searched for zero bytes first, and a row joined to the one before is no line of its own.
+        let joined = spoiled.iter().any(|(_, spoil)| matches!(spoil, Spoil::CarriageReturn));
+        let spoiled: Vec<_> =
+            spoiled.into_iter().filter(|(_, s)| !(joined && matches!(s, Spoil::ZeroByte(_)))).collect();
         prop_assume!(!spoiled.is_empty());
         let (bytes, lines) = write(&bars, &order, &spoiled, &hand);
         let settings = DataSettings { repair: repair.clone(), ..DataSettings::default() };
@@ -368,6 +376,16 @@ proptest! {
                     rows = lines;
                 }
                 names(&error, &rows).map_err(|e| TestCaseError::fail(format!("{e}\n{}", context())))?;
+                // Where there is nothing else to tell, the byte is told that nobody can see.
+                let unseen = match spoiled[..] {
+                    [(_, Spoil::CarriageReturn)] => Some("a carriage return inside the line"),
+                    [(_, Spoil::ZeroByte(_))] => Some("a zero byte"),
+                    _ => None,
+                };
+                let orderly = outcome(&order, &repair) != Outcome::OutOfOrder;
+                if let (Some(unseen), true) = (unseen, orderly) {
+                    prop_assert!(error.to_string().contains(unseen), "{error}\n{}", context());
+                }
             }
         }
     }

@@ -192,6 +192,69 @@ fn invalid_utf8_is_named_where_it_stands() {
     assert!(matches!(refused(text), MarketError::InvalidUtf8 { .. }));
 }
 
+/// A byte that cannot be seen is named with its row, wherever it stands: in the header, in the first bar, in a column
+/// that nobody reads, in a later block.
+#[test]
+fn unseen_bytes_are_named_with_their_row() {
+    let header = "time,open,high,low,close,note\n";
+    let row = |t: usize, note: &str| {
+        let time = 1_700_000_000 + 60 * t;
+        format!("{time},1,2,1,2,{note}\n")
+    };
+    let many: String = (0..400_000).map(|t| row(t, "none")).collect();
+    assert!(many.len() > 8 << 20, "more than a block");
+    let ends = |text: &str| text.replace('\n', "\r");
+    let (first, second, third) = (row(0, "a"), row(1, "b"), row(2, "c"));
+    for (text, want, what) in [
+        (format!("ti\0me,open,high,low,close\n{first}"), 1, "a zero byte"),
+        (format!("{header}{}{second}", row(0, "\0")), 2, "a zero byte"),
+        (format!("{header}{first}{}{third}", row(1, "x\0y")), 3, "a zero byte"),
+        (format!("{header}{first}\n\0\n{second}"), 4, "a zero byte"),
+        (format!("{header}{many}{}", row(400_000, "\0")), 400_002, "a zero byte"),
+        // Lines of a program of old, joined to those of another.
+        (format!("{}{first}{second}", ends(header)), 1, "a carriage return"),
+        (format!("{header}{}", ends(&format!("{first}{second}{third}"))), 2, "a carriage return"),
+        (format!("{header}{first}{}{third}", ends(&second)), 3, "a carriage return"),
+        (format!("{header}{first}{}", ends(&many)), 3, "a carriage return"),
+        (format!("{header}{many}{}", ends(&many)), 400_002, "a carriage return"),
+        (format!("{}{}{third}", ends(header), ends(&first)), 1, "a carriage return"),
+        (format!("{}{}{first}{second}", ends(header), ends(&many)), 400_002, "a line feed"),
+    ] {
+        for (name, content) in
+            [("plain", text.clone().into_bytes()), ("zstd", zstd::encode_all(text.as_bytes(), 1).unwrap())]
+        {
+            let start = &text[..text.len().min(80)];
+            match refused(content) {
+                MarketError::StrayByte { path, row, what: told } => {
+                    assert!(path.ends_with("bars.csv"), "{}", path.display());
+                    assert!(
+                        row == want && told.starts_with(what),
+                        "{name} {start:?}: row {row} holds {told}"
+                    );
+                }
+                other => panic!("{name} {start:?}: {other}"),
+            }
+        }
+    }
+    // Text whose every second byte is zero is told what it is, compressed or not.
+    let wide = [b"\xff\xfe".to_vec(), header.bytes().flat_map(|byte| [byte, 0]).collect()].concat();
+    for content in [wide.clone(), zstd::encode_all(&wide[..], 1).unwrap()] {
+        let error = refused(content).to_string();
+        assert!(error.ends_with("it is UTF-16 text; save it as UTF-8"), "{error}");
+    }
+    // Where a quoted text holds it and every value can be read, there is nothing wrong with it.
+    let quoted = format!("{header}{}{}", row(0, "\"a\rb\""), row(1, "c"));
+    assert_eq!(load_text(quoted).unwrap().bars.len(), 2);
+}
+
+/// A header of any length is told in few words.
+#[test]
+fn a_long_header_is_told_in_few_words() {
+    let names: Vec<String> = (0..500).map(|i| format!("column{i}{}", "x".repeat(100))).collect();
+    let error = refused(format!("{}\n1,2\n", names.join(","))).to_string();
+    assert!(error.len() < 1_000 && error.contains("column0x") && error.ends_with("and 484 more"), "{error}");
+}
+
 /// A line without an end is given up early, not read into memory.
 #[test]
 fn endless_lines_are_bounded() {

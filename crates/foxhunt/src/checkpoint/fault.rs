@@ -4,6 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CheckpointFault {
+    /// There is no such folder.
+    #[error("there is no such folder")]
+    Missing,
+    /// The folder is there, but no policy in it: it is none, or that of a run that has not got so far.
+    #[error("no policy.json in it or in its folder policy")]
+    NoPolicy,
     /// There is no manifest, so the folder was never finished (case E06).
     #[error("no manifest: it was never finished")]
     Unfinished,

@@ -50,12 +50,17 @@ impl Manifest {
 /// change no result.
 #[must_use]
 pub fn settings_hash(settings: &Settings) -> String {
+    let json = serde_json::to_vec(&defining(settings)).expect("settings are plain data with text keys");
+    blake3::hash(&json).to_hex().to_string()
+}
+
+/// `settings` with every key that changes no result as if it had not been given.
+pub(crate) fn defining(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     settings.run.dir = Default::default();
     settings.run.threads = 0;
     settings.checkpoint = Default::default();
     settings.walk_forward.parallel = 0;
     settings.replay.storage = ReplaySettings::default().storage;
-    let json = serde_json::to_vec(&settings).expect("settings are plain data with text keys");
-    blake3::hash(&json).to_hex().to_string()
+    settings
 }

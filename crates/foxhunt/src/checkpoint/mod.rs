@@ -16,6 +16,7 @@ pub(crate) mod state_file;
 pub(crate) mod store;
 
 pub use fault::CheckpointFault;
+pub(crate) use manifest::defining;
 pub use manifest::{Manifest, settings_hash};
 pub use store::{Checkpoint, CheckpointNumber, CheckpointStore, LoadOutcome, load};
 

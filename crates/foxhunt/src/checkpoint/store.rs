@@ -156,6 +156,20 @@ impl CheckpointStore {
         Err(MLError::NoUsableCheckpoint { path: self.folder.clone(), unusable: skipped.len() })
     }
 
+    /// The newest manifest that can be read, and the folder it is in. What it tells of arrays is not looked at.
+    ///
+    /// # Errors
+    /// As [`CheckpointStore::load_newest`].
+    pub fn newest_manifest(&self) -> Result<(PathBuf, Manifest), MLError> {
+        let found = self.list()?;
+        let unusable = found.len();
+        let read = |path: &Path| sealed::read(FORMAT, MANIFEST, &path.join(MANIFEST)).ok();
+        found
+            .into_iter()
+            .find_map(|(_, path)| read(&path).map(|manifest| (path, manifest)))
+            .ok_or_else(|| MLError::NoUsableCheckpoint { path: self.folder.clone(), unusable })
+    }
+
     fn entries(&self) -> Result<Vec<PathBuf>, MLError> {
         let listing = match fs::read_dir(&self.folder) {
             Ok(listing) => listing,

@@ -26,7 +26,7 @@ pub use record::{Backtest, Costs, Decision, FillRecord, OrderCounts};
 pub use trades::{Trade, round_trips};
 pub use verdict::{CONFIDENCE, Verdict, daily_sharpe, estimate};
 pub use windows::{
-    Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, evaluate_window,
+    Evaluation, LADDER, LadderRung, PolicyResult, RunAgent, WindowEvaluation, decisions, evaluate_window,
     evaluate_windows,
 };
 

@@ -119,6 +119,14 @@ pub fn evaluate_windows(
     Ok(Evaluation { windows, verdict: None })
 }
 
+/// Decisions that [`evaluate_windows`] asks a policy for, where no account is ruined: one a bar but the last, for every
+/// rung of the ladder.
+#[must_use]
+pub fn decisions<'a>(windows: impl IntoIterator<Item = &'a Range<usize>>) -> u64 {
+    let once: usize = windows.into_iter().map(|bars| bars.len().saturating_sub(1)).sum();
+    (LADDER.len() * once) as u64
+}
+
 /// Runs the agent over one window at given costs; how an engine that evaluates by itself takes part.
 pub type RunAgent<'a> = dyn FnMut(&EnvParams) -> Result<Backtest, MLError> + 'a;
 

@@ -22,10 +22,13 @@ mod tests;
 pub use crate::stop::{NeverStop, StopSignal};
 pub use early_stop::{AverageQ, Best, EarlyStop};
 pub use metrics::{MetricsLine, MetricsWriter, read_metrics};
-pub use observer::{CheckpointReport, EpochReport, StartReport, TrainObserver, ValidationReport, Warning};
+pub use observer::{
+    CheckpointReport, EpochReport, EvaluationReport, StartReport, TrainObserver, ValidationReport, Warning,
+};
 pub use outcome::{StopReason, TrainOutcome};
 pub use prepare::{Prepared, warm_up_steps};
 pub use start::EngineBuilder;
+pub(crate) use start::FREE_KEYS;
 pub use state::TrainerState;
 
 use std::path::PathBuf;

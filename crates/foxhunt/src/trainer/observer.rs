@@ -22,6 +22,8 @@ pub trait TrainObserver {
     fn on_validation(&mut self, _validation: &ValidationReport) {}
     /// A checkpoint is on the disk.
     fn on_checkpoint(&mut self, _checkpoint: &CheckpointReport) {}
+    /// The last evaluation made a decision. Called very often where the network is small.
+    fn on_evaluation(&mut self, _evaluation: &EvaluationReport) {}
     /// Something that does not end the run but should be seen.
     fn on_warning(&mut self, _warning: &Warning) {}
     /// The run ended without an error.
@@ -40,6 +42,9 @@ impl<T: TrainObserver + ?Sized> TrainObserver for &mut T {
     }
     fn on_checkpoint(&mut self, checkpoint: &CheckpointReport) {
         (**self).on_checkpoint(checkpoint);
+    }
+    fn on_evaluation(&mut self, evaluation: &EvaluationReport) {
+        (**self).on_evaluation(evaluation);
     }
     fn on_warning(&mut self, warning: &Warning) {
         (**self).on_warning(warning);
@@ -112,6 +117,15 @@ pub struct CheckpointReport {
     pub bytes: u64,
     /// Wall-clock seconds it took to take and save.
     pub wall_s: f64,
+}
+
+/// How far the last evaluation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvaluationReport {
+    /// Decisions made.
+    pub decisions: u64,
+    /// Decisions there will be, fewer where an account is ruined.
+    pub of: u64,
 }
 
 /// Something that does not end the run but should be seen.

@@ -8,9 +8,9 @@ use foxhunt_market::features::first_bar;
 use foxhunt_market::{BarSeries, Market, Normalise, Normaliser, Split};
 use foxhunt_ops::env_step::EnvParams;
 
-use super::StopSignal;
+use super::{EvaluationReport, StopSignal};
 use crate::MLError;
-use crate::evaluation::{Evaluation, evaluate_windows};
+use crate::evaluation::{Evaluation, decisions, evaluate_windows};
 use crate::policy::Policy;
 
 /// What the window that is looked at once, at the end, is called.
@@ -77,12 +77,13 @@ pub fn warm_up_steps(settings: &Settings) -> u64 {
     asked.max(batch)
 }
 
-/// Judges `policy` on all three windows.
+/// Judges `policy` on all three windows; `told` hears of every decision.
 pub(super) fn evaluate(
     settings: &Settings,
     prepared: &Prepared,
     policy: &mut Policy,
     stop: &dyn StopSignal,
+    told: &mut dyn FnMut(&EvaluationReport),
 ) -> Result<Evaluation, MLError> {
     let Prepared { market, split, .. } = prepared;
     let windows = [
@@ -90,6 +91,8 @@ pub(super) fn evaluate(
         ("validation", split.validation.clone()),
         (TEST, split.test.clone()),
     ];
+    let of = decisions(windows.iter().map(|(_, bars)| bars));
+    let mut report = EvaluationReport { decisions: 0, of };
     evaluate_windows(
         market,
         &windows,
@@ -97,7 +100,12 @@ pub(super) fn evaluate(
         &settings.evaluation,
         settings.run.seed,
         stop,
-        &mut |state, bar| policy.act(market, state, bar),
+        &mut |state, bar| {
+            let decision = policy.act(market, state, bar);
+            report.decisions += 1;
+            told(&report);
+            decision
+        },
     )
 }
 

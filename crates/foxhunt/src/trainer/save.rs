@@ -5,7 +5,7 @@ use std::time::Instant;
 use foxhunt_core::settings::SaveFailure;
 
 use super::prepare::TEST;
-use super::{CheckpointReport, Prepared, Trainer, Warning};
+use super::{CheckpointReport, EvaluationReport, Prepared, Trainer, Warning};
 use crate::MLError;
 use crate::checkpoint::{Manifest, settings_hash, state_file};
 use crate::engine::{Array, Snapshot};
@@ -101,8 +101,12 @@ impl Trainer<'_> {
             // What is judged is what is kept.
             policy.save(&self.run.paths().policy())?;
         }
-        let stop = self.stop.as_ref();
-        let mut evaluation = super::prepare::evaluate(&self.settings, &self.prepared, &mut policy, stop)?;
+        let Self { settings, prepared, stop, observers, .. } = self;
+        let mut told = |report: &EvaluationReport| {
+            observers.iter_mut().for_each(|observer| observer.on_evaluation(report));
+        };
+        let mut evaluation =
+            super::prepare::evaluate(settings, prepared, &mut policy, stop.as_ref(), &mut told)?;
         evaluation.verdict = self.verdict(&evaluation)?;
         Ok(evaluation)
     }

@@ -12,14 +12,17 @@ use super::{
     Clock, MetricsWriter, NeverStop, Prepared, StartReport, StopReason, Trainer, TrainerState, Warning,
 };
 use crate::MLError;
-use crate::checkpoint::{CheckpointStore, LoadOutcome};
+use crate::checkpoint::{CheckpointFault, CheckpointStore, LoadOutcome, Manifest};
 use crate::engine_choice::{BuiltEngine, build_engine, memory_plan};
 use crate::ledger::{Entry, Ledger};
 use crate::replay::stored_capacity;
-use crate::run_folder::RunFolder;
+use crate::run_folder::{RunFolder, RunPaths, read_settings};
 
 /// What the ledger calls a training run.
 pub(super) const COMMAND: &str = "train";
+/// Settings that may change when a run is resumed, for people.
+pub(crate) const FREE_KEYS: &str = "training.epochs, training.patience, checkpoint.*, replay.storage, run.device, \
+                                    run.threads and run.dir";
 
 /// Makes the engine of a run; [`build_engine`] unless a caller brings its own.
 pub type EngineBuilder<'b, 'a> = dyn Fn(&Settings, &Prepared) -> Result<BuiltEngine<'a>, MLError> + 'b;
@@ -83,10 +86,12 @@ impl<'a> Trainer<'a> {
 
     /// As [`Trainer::resume`], with settings to change and an engine of the caller's making. Only
     /// `training.epochs`, `training.patience`, `checkpoint.*`, `replay.storage`, `run.device`, `run.threads` and `run.dir`
-    /// may differ from the settings the run was started with.
+    /// may differ from the settings the run was started with, whether they are given or stand in its `settings.toml`,
+    /// which tells afterwards what the run goes by.
     ///
     /// # Errors
-    /// As [`Trainer::resume`], and [`MLError::Checkpoint`] when another key differs or fewer epochs are asked for than are done.
+    /// As [`Trainer::resume`], [`MLError::SettingsChanged`] when another key differs, and [`MLError::Checkpoint`] when
+    /// fewer epochs are asked for than are done.
     pub fn resume_with(
         folder: &Path,
         bars: BarSeries,
@@ -98,37 +103,23 @@ impl<'a> Trainer<'a> {
         if store.list()?.is_empty() {
             return Err(MLError::RunNotBegun { path: folder.to_path_buf() });
         }
+        let written = run.settings()?;
         // Before the checkpoint is read, which is the first large piece of memory that is taken.
-        if let Ok(text) = std::fs::read_to_string(run.paths().settings()) {
-            let settings = Settings::from_toml(&text)?;
-            settings.validate()?;
-            memory_plan(&settings, bars.len()).check()?;
+        if let Some(settings) = &written {
+            memory_plan(settings, bars.len()).check()?;
         }
         let LoadOutcome { mut checkpoint, skipped } = store.load_newest()?;
+        let stored = stored_capacity(&checkpoint.snapshot);
         let manifest = checkpoint.manifest;
-        let mut settings = match changed {
-            Some(changed) => merge(&checkpoint.path, &manifest.settings, changed)?,
-            None => manifest.settings,
-        };
-        let (asked, done) = (settings.training.epochs, manifest.trainer.epoch);
-        if changed.is_some() && asked < done {
-            let reason = format!("{done} epochs are done, so training.epochs cannot become {asked}");
-            return Err(MLError::Checkpoint { path: checkpoint.path, reason });
-        }
-        // A memory that was shrunk to fit a device stays as large as it is, wherever it goes.
-        if let Some(capacity) = stored_capacity(&checkpoint.snapshot) {
-            settings.replay.capacity = settings.replay.capacity.min(capacity);
-        }
-        settings.validate()?;
-        if bars.data_hash() != manifest.data_hash {
-            let reason = "the bars are not the ones this run was trained on".to_owned();
-            let fault = crate::checkpoint::CheckpointFault::Foreign { reason };
-            return Err(MLError::CheckpointFile { path: checkpoint.path, fault });
-        }
+        let going_on = GoingOn { path: &checkpoint.path, manifest: &manifest, data_hash: bars.data_hash() };
+        let settings = going_on.settings(changed.or(written.as_ref()), stored)?;
         let prepared = Prepared::with_normaliser(bars, &settings, manifest.normaliser)?;
         let best = split_best(&mut checkpoint.snapshot);
         let mut built = build(&settings, &prepared)?;
         built.engine.restore(&checkpoint.snapshot)?;
+        if written.as_ref() != Some(&settings) {
+            run.rewrite_settings(&settings)?;
+        }
 
         let stale = run.stale_lock().map(str::to_owned);
         let ledger = Ledger::in_folder(folder.parent().unwrap_or(Path::new(".")));
@@ -145,6 +136,19 @@ impl<'a> Trainer<'a> {
         trainer.save_policy()?;
         trainer.reopen_if_extended();
         Ok(trainer)
+    }
+
+    /// Whether the run in `folder` would go on as asked, as far as its newest manifest tells: what [`Trainer::resume_with`]
+    /// refuses before it takes memory. Nothing is locked or changed.
+    ///
+    /// # Errors
+    /// As [`Trainer::resume_with`].
+    pub fn check_resume(folder: &Path, bars: &BarSeries, changed: Option<&Settings>) -> Result<(), MLError> {
+        let paths = RunPaths::new(folder);
+        let written = read_settings(&paths)?;
+        let (path, manifest) = CheckpointStore::new(paths.checkpoints(), 1).newest_manifest()?;
+        let going_on = GoingOn { path: &path, manifest: &manifest, data_hash: bars.data_hash() };
+        going_on.settings(changed.or(written.as_ref()), None).map(drop)
     }
 
     /// Leaves the ledger alone: this run is one of many that are one try together.
@@ -216,7 +220,47 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// `changed`, if it differs from `kept` only in keys that change no result already reached.
+/// What a run goes on from, before any array of it is looked at.
+struct GoingOn<'a> {
+    path: &'a Path,
+    manifest: &'a Manifest,
+    /// Of the bars given.
+    data_hash: String,
+}
+
+impl GoingOn<'_> {
+    /// The settings to go on with when `asked` are asked for and the memory saved has room for `stored` rows.
+    fn settings(&self, asked: Option<&Settings>, stored: Option<usize>) -> Result<Settings, MLError> {
+        let Manifest { settings: begun, trainer, data_hash, .. } = self.manifest;
+        let mut kept = begun.clone();
+        // A memory that was shrunk to fit a device stays as large as it is, wherever it goes.
+        kept.replay.capacity = stored.unwrap_or(usize::MAX).min(begun.replay.capacity);
+        let settings = match asked {
+            None => kept,
+            Some(asked) => {
+                let mut asked = asked.clone();
+                if stored.is_none() || asked.replay.capacity == begun.replay.capacity {
+                    asked.replay.capacity = kept.replay.capacity;
+                }
+                merge(self.path, &kept, &asked)?
+            }
+        };
+        let (epochs, done) = (settings.training.epochs, trainer.epoch);
+        if epochs < done {
+            let reason = format!("{done} epochs are done, so training.epochs cannot become {epochs}");
+            return Err(MLError::Checkpoint { path: self.path.to_path_buf(), reason });
+        }
+        settings.validate()?;
+        if self.data_hash != *data_hash {
+            let reason = "the bars are not the ones this run was trained on".to_owned();
+            let fault = CheckpointFault::Foreign { reason };
+            return Err(MLError::CheckpointFile { path: self.path.to_path_buf(), fault });
+        }
+        Ok(settings)
+    }
+}
+
+/// `changed`, if it differs from `kept` only in keys that change no result already reached: [`FREE_KEYS`].
 fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, MLError> {
     let mut merged = kept.clone();
     merged.training.epochs = changed.training.epochs;
@@ -229,11 +273,5 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
     if merged == *changed {
         return Ok(merged);
     }
-    Err(MLError::Checkpoint {
-        path: path.to_path_buf(),
-        reason:
-            "a resumed run may change only training.epochs, training.patience, checkpoint.*, replay.storage, \
-                 run.device, run.threads and run.dir"
-                .to_owned(),
-    })
+    Err(MLError::SettingsChanged { path: path.to_path_buf(), changes: merged.differences(changed) })
 }

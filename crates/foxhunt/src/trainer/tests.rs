@@ -76,6 +76,7 @@ struct Recorder {
     validations: Vec<ValidationReport>,
     checkpoints: Vec<PathBuf>,
     warnings: Vec<Warning>,
+    evaluation: Vec<EvaluationReport>,
     finished: u32,
 }
 
@@ -88,6 +89,9 @@ impl TrainObserver for Recorder {
     }
     fn on_checkpoint(&mut self, report: &CheckpointReport) {
         self.checkpoints.push(report.path.clone());
+    }
+    fn on_evaluation(&mut self, report: &EvaluationReport) {
+        self.evaluation.push(*report);
     }
     fn on_warning(&mut self, warning: &Warning) {
         self.warnings.push(warning.clone());
@@ -392,10 +396,21 @@ fn other_bars_and_other_settings_are_refused() {
         matches!(error, MLError::CheckpointFile { fault: CheckpointFault::Foreign { .. }, .. }),
         "{error}"
     );
+    // Every key that may not change is named with both values, and nothing is changed by the refusal.
     let mut changed = run.clone();
-    changed.learner.gamma = 0.5;
-    let error = attempt(bars(1), Some(&changed));
-    assert!(error.to_string().contains("training.epochs"), "{error}");
+    (changed.learner.gamma, changed.network.hidden) = (0.5, vec![4, 3]);
+    changed.training.epochs = 9;
+    let written = fs::read_to_string(done.run.settings()).unwrap();
+    let error = attempt(bars(1), Some(&changed)).to_string();
+    for told in [
+        "learner.gamma is 0.97 in this run and was asked to be 0.5",
+        "network.hidden is [4] in this run and was asked to be [4, 3]",
+        "may change only training.epochs",
+    ] {
+        assert!(error.contains(told), "{error}");
+    }
+    assert!(!error.contains("training.epochs is"), "{error}");
+    assert_eq!(fs::read_to_string(done.run.settings()).unwrap(), written);
     // While it is open, nobody else gets it.
     let open = resumed(done.run.folder(), Script::default()).unwrap();
     assert!(matches!(attempt(bars(1), None), MLError::RunLocked { .. }));
@@ -421,6 +436,54 @@ fn a_finished_run_can_be_extended() {
     assert_eq!(seen.warnings, [Warning::TestSeenBefore]);
     let whole = trainer(&run, Script::default()).run().unwrap();
     assert_eq!(newest(&longer.run).snapshot, newest(&whole.run).snapshot);
+}
+
+/// What a run goes by stands in its folder as soon as it goes on, so that one killed before its next checkpoint goes
+/// the same way.
+#[test]
+fn the_folder_tells_what_a_resumed_run_goes_by() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = settings(dir.path());
+    run.training.epochs = 2;
+    let short = trainer(&run, Script::default()).run().unwrap();
+    let written = || Settings::from_toml(&fs::read_to_string(short.run.settings()).unwrap()).unwrap();
+    assert_eq!(written(), run);
+
+    (run.training.epochs, run.run.threads) = (4, 2);
+    let build = toy(Script::default(), &Log::default());
+    drop(Trainer::resume_with(short.run.folder(), bars(1), Some(&run), &build).unwrap());
+    assert_eq!(written(), run);
+    assert_eq!(Policy::load(short.run.folder()).unwrap().settings(), &run);
+    assert_eq!(newest(&short.run).manifest.settings.training.epochs, 2, "no checkpoint was saved since");
+    let longer = resumed(short.run.folder(), Script::default()).unwrap().run().unwrap();
+    assert_eq!((longer.epochs, newest(&longer.run).manifest.settings), (4, run.clone()));
+    assert_eq!(written(), run);
+
+    // What somebody wrote into the file counts as if it had been asked for.
+    let edit = |from: &str, to: &str| {
+        let text = fs::read_to_string(short.run.settings()).unwrap();
+        assert!(text.contains(from), "{text}");
+        fs::write(short.run.settings(), text.replace(from, to)).unwrap();
+    };
+    edit("epochs = 4", "epochs = 5");
+    assert_eq!(resumed(short.run.folder(), Script::default()).unwrap().run().unwrap().epochs, 5);
+    edit("gamma = 0.97", "gamma = 0.5");
+    let error = resumed(short.run.folder(), Script::default()).map(drop).unwrap_err();
+    assert!(matches!(&error, MLError::SettingsChanged { changes, .. } if changes.len() == 1), "{error}");
+    let error = Trainer::check_resume(short.run.folder(), &bars(1), None).unwrap_err();
+    assert!(matches!(&error, MLError::SettingsChanged { changes, .. } if changes.len() == 1), "{error}");
+}
+
+/// The last evaluation tells of every decision, and how many there will be.
+#[test]
+fn the_last_evaluation_tells_how_far_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut seen = Recorder::default();
+    trainer(&settings(dir.path()), Script::default()).observe(&mut seen).run().unwrap();
+    let EvaluationReport { decisions, of } = *seen.evaluation.last().unwrap();
+    assert!(of > 1_000 && decisions == of, "{decisions} of {of}");
+    let counted = seen.evaluation.iter().zip(1..).all(|(report, n)| report.decisions == n && report.of == of);
+    assert!(counted, "one by one, of the same number");
 }
 
 /// A policy folder that got lost is written again from the checkpoint.

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{Fold, WalkForward};
 use crate::MLError;
-use crate::checkpoint::settings_hash;
+use crate::checkpoint::{defining, settings_hash};
+use crate::error::told_changes;
 use crate::evaluation::Metrics;
 use crate::policy::Policy;
-use crate::run_folder::write_json;
+use crate::run_folder::{RunPaths, read_settings, write_json};
 use crate::trainer::{StopReason, StopSignal, Trainer};
 
 /// The file that says a run of a fold is done, and what it gave.
@@ -72,7 +73,7 @@ pub(super) fn run(
         let same = (result.data_hash == data_hash)
             && (result.settings_hash == settings_hash(&settings))
             && result.fold == *fold;
-        return if same { Ok((result, true)) } else { Err(foreign(&folder)) };
+        return if same { Ok((result, true)) } else { Err(foreign(&folder, &settings)) };
     }
     settings.run.threads = threads;
     let build = |settings: &Settings, prepared: &crate::trainer::Prepared| (walk.build)(settings, prepared);
@@ -94,7 +95,7 @@ pub(super) fn run(
         begin()
     }?;
     if settings_hash(trainer.settings()) != settings_hash(&settings) {
-        return Err(foreign(&folder));
+        return Err(foreign(&folder, &settings));
     }
     let engine = trainer.engine_name().to_owned();
     let outcome = trainer.part_of_one_try().stop_on(stop).run()?;
@@ -107,7 +108,7 @@ pub(super) fn run(
             let windows: [crate::evaluation::WindowEvaluation; 3] = windows;
             windows.map(|window| window.agent.metrics)
         }
-        Err(_) => return Err(foreign(&folder)),
+        Err(_) => return Err(foreign(&folder, &settings)),
     };
     let result = FoldResult {
         fold: fold.clone(),
@@ -136,9 +137,13 @@ fn read(path: &Path) -> Option<FoldResult> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-fn foreign(folder: &Path) -> MLError {
-    MLError::Checkpoint {
-        path: folder.to_path_buf(),
-        reason: "it was run on other bars, with other settings or for other windows".to_owned(),
-    }
+/// Why the run in `folder` cannot be the one of `asked`: by the keys that differ, where its settings can be read.
+fn foreign(folder: &Path, asked: &Settings) -> MLError {
+    let begun = read_settings(&RunPaths::new(folder)).ok().flatten();
+    let changes = begun.map(|begun| defining(&begun).differences(&defining(asked))).unwrap_or_default();
+    let reason = match changes[..] {
+        [] => "it was run on other bars, with other settings or for other windows".to_owned(),
+        _ => told_changes(&changes),
+    };
+    MLError::Checkpoint { path: folder.to_path_buf(), reason }
 }

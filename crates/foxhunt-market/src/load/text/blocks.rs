@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use super::row::other_line_end;
 use crate::error::MarketError;
 use crate::load::source::Source;
 
@@ -65,7 +66,14 @@ impl Blocks {
                 self.carry = block.split_off(last + 1);
                 Ok(Some(block))
             }
-            None => Err(MarketError::LineTooLong { path: self.path.clone(), row: 1, limit: MAX_LINE }),
+            None => {
+                let path = self.path.clone();
+                let (other, what) = other_line_end(terminator);
+                Err(match block.contains(&other) {
+                    true => MarketError::StrayByte { path, row: 1, what },
+                    false => MarketError::LineTooLong { path, row: 1, limit: MAX_LINE },
+                })
+            }
         }
     }
 }

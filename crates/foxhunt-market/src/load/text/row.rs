@@ -1,5 +1,7 @@
 //! One row of a text file into a bar.
 
+use std::path::Path;
+
 use super::blocks::{Lines, MAX_LINE};
 use super::fields::{FieldBuffer, Fields};
 use crate::bars::{PRICES, check_bar};
@@ -12,6 +14,12 @@ use crate::load::time::{TimeFault, TimeReader};
 
 /// Characters of a value shown in an error.
 const SHOWN: usize = 64;
+
+const ZERO: &str = "a zero byte, which no text has; the file is damaged, or none of text, Parquet and DBN";
+const RETURN: &str =
+    "a carriage return inside the line; other lines end with a line feed, and all must end alike";
+const FEED: &str =
+    "a line feed inside the line; other lines end with a carriage return, and all must end alike";
 
 /// Everything needed to parse rows, shared by all threads.
 pub(super) struct RowParser<'a> {
@@ -32,15 +40,17 @@ impl RowParser<'_> {
         let mut others = Symbols::default();
         let mut other_rows = 0;
         let mut buffer = FieldBuffer::new(self.separator, self.terminator);
+        let path = self.file.path;
         for (row, line) in Lines::new(data, self.terminator, first_row) {
             if line.len() > MAX_LINE {
-                let path = self.file.path.into();
-                return Err(MarketError::LineTooLong { path, row, limit: MAX_LINE });
+                let error = MarketError::LineTooLong { path: path.into(), row, limit: MAX_LINE };
+                return Err(explained(error, path, row, line, self.terminator));
             }
             if line.trim_ascii_start().is_empty() {
                 continue;
             }
-            let fields = split_checked(&self.file, &mut buffer, row, line)?;
+            let fields = split_checked(&self.file, &mut buffer, row, line)
+                .map_err(|error| explained(error, path, row, line, self.terminator))?;
             if let (Some(wanted), Some(column)) = (self.wanted, self.file.layout.symbol) {
                 let symbol = fields.get(column).trim_ascii();
                 if symbol != wanted {
@@ -53,8 +63,13 @@ impl RowParser<'_> {
                     continue;
                 }
             }
-            let bar = self.bar(row, &fields)?;
+            let bar =
+                self.bar(row, &fields).map_err(|error| explained(error, path, row, line, self.terminator))?;
             chunk.push(&self.file, row, bar)?;
+        }
+        // In a column that is not read it would pass for text.
+        if let Some(lines) = lines_to_zero(data, self.terminator) {
+            return Err(zero_byte(path, first_row + lines));
         }
         Ok((chunk, others, other_rows))
     }
@@ -129,6 +144,52 @@ impl RowParser<'_> {
     fn time_error(&self, row: u64, text: &[u8], fault: TimeFault) -> MarketError {
         fault.into_error(self.file.place(row, self.file.layout.time_name()), value_text(text))
     }
+}
+
+/// Line ends before the first zero byte.
+pub(super) fn lines_to_zero(data: &[u8], terminator: u8) -> Option<u64> {
+    // Most data has none, and this is the fast way to know.
+    let before = data.contains(&0).then(|| data.iter().take_while(|&&b| b != 0));
+    Some(before?.filter(|&&b| b == terminator).count() as u64)
+}
+
+/// The error for a zero byte.
+#[cold]
+pub(super) fn zero_byte(path: &Path, row: u64) -> MarketError {
+    MarketError::StrayByte { path: path.into(), row, what: ZERO }
+}
+
+/// The end of a line that a file with `terminator` has no use for.
+pub(super) fn other_line_end(terminator: u8) -> (u8, &'static str) {
+    if terminator == b'\n' { (b'\r', RETURN) } else { (b'\n', FEED) }
+}
+
+/// `error` of a line, or the byte in the line that made it one.
+#[cold]
+pub(super) fn explained(
+    error: MarketError,
+    path: &Path,
+    row: u64,
+    line: &[u8],
+    terminator: u8,
+) -> MarketError {
+    if line.contains(&0) {
+        return zero_byte(path, row);
+    }
+    check_line_end(path, row, line, terminator).err().unwrap_or(error)
+}
+
+/// Refuses a line that holds the end of another line.
+#[cold]
+pub(super) fn check_line_end(path: &Path, row: u64, line: &[u8], terminator: u8) -> Result<(), MarketError> {
+    let (other, what) = other_line_end(terminator);
+    let mut quotes = 0;
+    // A quoted text may hold it.
+    let stray = line.trim_ascii().iter().any(|&byte| {
+        quotes += usize::from(byte == b'"');
+        byte == other && quotes % 2 == 0
+    });
+    if stray { Err(MarketError::StrayByte { path: path.into(), row, what }) } else { Ok(()) }
 }
 
 /// The error for a number that was refused.
