@@ -39,7 +39,11 @@ fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let sound = footer::is_bounded(&file);
     if !sound.map_err(|source| MarketError::Io { action: "read", path: path.into(), source })? {
         let offset = file.metadata().map_or(0, |m| m.len());
-        return Err(corrupt(path, offset, &"the footer cannot be walked through: it ends too soon"));
+        return Err(corrupt(
+            path,
+            offset,
+            &"the footer cannot be read: it ends too soon, or holds a list of booleans",
+        ));
     }
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = decoding(|| ArrowReaderMetadata::load(&file, options)).map_err(|e| {

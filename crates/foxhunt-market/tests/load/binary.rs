@@ -390,8 +390,11 @@ fn a_footer_cannot_name_more_values_than_it_has_bytes() {
     let list_of = |kind: u8| [0xf0 | kind, 0xff, 0xff, 0xff, 0xff, 0x07];
     let (ones, twos) = (list_of(1), list_of(2));
     let inside: Vec<u8> = [&[0x1c, 0x19], &twos[..], &[0]].concat();
-    let wrong: [(&str, u8, &[u8]); 8] = [
+    // Their own bytes, which the decoder does not step over, are such a list.
+    let hidden: Vec<u8> = [&[0x92, 0x09, 0xc8, 0x01], &twos[..]].concat();
+    let wrong: [(&str, u8, &[u8]); 9] = [
         ("booleans", 9, &twos),
+        ("a list hidden in booleans", 9, &hidden),
         ("booleans of the other kind", 9, &ones),
         ("a set", 10, &twos),
         ("a map of booleans", 11, &[0xff, 0xff, 0xff, 0xff, 0x07, 0x12]),

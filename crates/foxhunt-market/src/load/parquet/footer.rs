@@ -1,8 +1,9 @@
 //! A look through the footer of a Parquet file before the decoder gets it.
 //!
 //! The decoder counts one by one through the elements of a list that it does not know, as many as the list says it has,
-//! and takes none of their bytes where they are booleans: five bytes keep it busy for seconds. Here a list has at most
-//! as many elements as there are bytes left. What fields mean is not known here, and pages are not looked at.
+//! and takes none of their bytes where they are booleans: five bytes keep it busy for seconds. No field of a footer holds
+//! such a list, so here there may be none but an empty one. What fields mean is not known here, and pages are not looked
+//! at.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -12,7 +13,7 @@ const MAGIC: &[u8; 4] = b"PAR1";
 /// Values inside values; the decoder goes as deep.
 const DEPTH: u32 = 64;
 
-/// Whether the footer is a Thrift struct (compact protocol) whose every list can be as long as it says. What has no
+/// Whether the footer is a Thrift struct (compact protocol) that is all there, without lists of booleans. What has no
 /// footer to look at is left to the decoder.
 pub(super) fn is_bounded(mut file: &File) -> io::Result<bool> {
     let mut tail = [0; 8];
@@ -96,17 +97,14 @@ impl Compact<'_> {
         }
     }
 
-    /// `count` times a value of each of `kinds`. Each has at least a byte, as a boolean has among others.
+    /// `count` times a value of each of `kinds`, which all take bytes.
     fn elements(&mut self, count: u64, kinds: &[u8], depth: u32) -> Option<()> {
-        if count > self.0.len() as u64 {
+        if count > 0 && kinds.iter().any(|kind| matches!(kind, 1 | 2)) {
             return None;
         }
         for _ in 0..count {
             for &kind in kinds {
-                match kind {
-                    1 | 2 => self.skip(1)?,
-                    _ => self.value(kind, depth)?,
-                }
+                self.value(kind, depth)?;
             }
         }
         Some(())
