@@ -1,13 +1,15 @@
 //! `--metrics-addr`: a few lines of HTTP/1.1 that show a run to Prometheus, and nothing else.
 //!
 //! One thread accepts, one more answers each connection, at most [`CONNECTIONS`] at a time and each for at most
-//! [`DEADLINE`], whatever its client does or leaves undone. The trainer is never waited for and never waits: metrics are
-//! atomics. What they are is [`foxhunt_report::prometheus`]'s business.
+//! [`DEADLINE`], whatever its client does or leaves undone. One that has answered waits for the next client, because
+//! making a thread is half of what a scrape takes. The trainer is never waited for and never waits: metrics are atomics.
+//! What they are is [`foxhunt_report::prometheus`]'s business.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,23 +53,63 @@ pub(crate) fn serve(address: SocketAddr, metrics: RunMetrics) -> anyhow::Result<
 
 fn accept(listener: &TcpListener, metrics: &RunMetrics) {
     let open = Arc::new(AtomicUsize::new(0));
+    let (next, waiting) = Waiting::new();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // Out of file handles, most likely: they come back as connections end.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let place = Place::take(&open);
-        if place.is_none() {
+        let Some(place) = Place::take(&open) else { continue };
+        if waiting.claim() {
+            // The thread that was claimed holds the other end.
+            let _ = next.send((stream, place));
             continue;
         }
-        let metrics = metrics.clone();
+        let (metrics, waiting) = (metrics.clone(), waiting.clone());
         // A thread that cannot be had is a connection that is closed.
         let _ = thread::Builder::new().name("metrics answer".to_owned()).spawn(move || {
-            let _place = place;
-            // A client that went away is nobody's concern.
-            let _ = answer(stream, &metrics);
+            let mut given = Some((stream, place));
+            while let Some((stream, place)) = given {
+                // A client that went away is nobody's concern.
+                let _ = answer(stream, &metrics);
+                drop(place);
+                given = waiting.next();
+            }
         });
+    }
+}
+
+type Connection = (TcpStream, Place);
+
+/// Threads that have answered and wait for another connection: one, or now and then a few.
+#[derive(Clone)]
+struct Waiting {
+    connections: Arc<Mutex<Receiver<Connection>>>,
+    /// Threads that wait and are not claimed; each gets one connection.
+    threads: Arc<AtomicUsize>,
+}
+
+impl Waiting {
+    fn new() -> (Sender<Connection>, Self) {
+        let (next, connections) = mpsc::channel();
+        (next, Self { connections: Arc::new(Mutex::new(connections)), threads: Arc::default() })
+    }
+
+    /// Whether a thread waits, which then is the caller's to give a connection to.
+    fn claim(&self) -> bool {
+        self.threads
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |threads| threads.checked_sub(1))
+            .is_ok()
+    }
+
+    /// Waits for a connection; none when enough threads wait already.
+    fn next(&self) -> Option<Connection> {
+        if self.threads.load(Ordering::Relaxed) > 0 {
+            return None;
+        }
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        self.connections.lock().ok()?.recv().ok()
     }
 }
 
@@ -230,6 +272,28 @@ mod tests {
         let mut text = Vec::new();
         let _ = stream.read_to_end(&mut text);
         assert!(text.is_empty() || text.starts_with(b"HTTP/1.1 400"));
+    }
+
+    /// A thread that has answered is given the next connection, and no second one waits beside it.
+    #[test]
+    fn one_thread_waits_for_one_connection() {
+        let (next, waiting) = Waiting::new();
+        assert!(!waiting.claim(), "none waits yet");
+        let thread = thread::spawn({
+            let waiting = waiting.clone();
+            move || waiting.next().map(|(stream, _)| stream.local_addr().unwrap())
+        });
+        while waiting.threads.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        assert!(waiting.next().is_none(), "one is enough");
+        assert!(waiting.claim() && !waiting.claim(), "it is claimed once");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (given, place) = (stream.local_addr().unwrap(), Place::take(&Arc::default()).unwrap());
+        next.send((stream, place)).unwrap();
+        assert_eq!(thread.join().unwrap(), Some(given));
+        assert!(!waiting.claim(), "it waits no longer");
     }
 
     /// Clients that connect and say nothing, more than are answered at a time, hold nobody up for longer than the

@@ -15,6 +15,8 @@ mod dialects;
 mod dirt;
 #[path = "load/faults.rs"]
 mod faults;
+#[path = "load/footer.rs"]
+mod footer;
 #[path = "load/repair.rs"]
 mod repair;
 #[path = "load/samples.rs"]

@@ -26,6 +26,9 @@ type CounterRow = (&'static str, &'static str, fn(&EpochReport, u64) -> u64);
 /// Media type of [`RunMetrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// Room for a scrape, so that its text does not grow from nothing; it is some 5 KB.
+const TEXT_BYTES: usize = 8 << 10;
+
 /// Gauges of an epoch.
 const EPOCH: [GaugeRow<EpochReport>; 20] = [
     ("epoch", "Epochs completed", |e| Some(e.epoch as f64)),
@@ -157,7 +160,7 @@ impl RunMetrics {
     /// # Errors
     /// [`fmt::Error`] when a metric cannot be written as text.
     pub fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
+        let mut text = String::with_capacity(TEXT_BYTES);
         encode(&mut text, &self.0.registry)?;
         Ok(text)
     }

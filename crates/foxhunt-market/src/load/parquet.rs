@@ -4,6 +4,7 @@
 //! two can disagree about the unit of a time (case G16). Rows are numbered from 1 through the whole file.
 
 mod columns;
+mod footer;
 
 use std::fs::File;
 use std::path::Path;
@@ -35,6 +36,15 @@ pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
 fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let path = request.path;
     let file = open(path)?;
+    let sound = footer::is_bounded(&file);
+    if !sound.map_err(|source| MarketError::Io { action: "read", path: path.into(), source })? {
+        let offset = file.metadata().map_or(0, |m| m.len());
+        return Err(corrupt(
+            path,
+            offset,
+            &"the footer cannot be read: it ends too soon, or holds a list of booleans",
+        ));
+    }
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = decoding(|| ArrowReaderMetadata::load(&file, options)).map_err(|e| {
         let offset = file.metadata().map_or(0, |m| m.len());

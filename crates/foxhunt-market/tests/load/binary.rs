@@ -20,7 +20,7 @@ use parquet::file::properties::WriterProperties;
 
 use crate::support::{eurusd, file, load_plain};
 
-fn sample() -> BarSeries {
+pub(crate) fn sample() -> BarSeries {
     load_plain(&eurusd()).unwrap().bars
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn parquet_bytes(columns: Vec<(&str, ArrayRef)>, properties: WriterPr
     bytes
 }
 
-fn small_groups() -> WriterProperties {
+pub(crate) fn small_groups() -> WriterProperties {
     WriterProperties::builder().set_max_row_group_row_count(Some(1000)).build()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn floats(values: &[f64]) -> ArrayRef {
     Arc::new(Float64Array::from(values.to_vec()))
 }
 
-fn sample_columns(bars: &BarSeries) -> Vec<(&'static str, ArrayRef)> {
+pub(crate) fn sample_columns(bars: &BarSeries) -> Vec<(&'static str, ArrayRef)> {
     vec![
         (
             "ts_event",
