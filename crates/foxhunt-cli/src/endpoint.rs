@@ -206,7 +206,15 @@ fn respond((method, target): &(String, String), metrics: &RunMetrics) -> Respons
     if !matches!(method.as_str(), "GET" | "HEAD") {
         return Response::text("405 Method Not Allowed", "GET only\n");
     }
-    let mut response = match target.split('?').next().unwrap_or_default() {
+    // A target may be told whole, as to a proxy.
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target.as_str(),
+    };
+    let mut response = match path.split('?').next().unwrap_or_default() {
+        "/metrics" if !metrics.started() => {
+            Response::text("503 Service Unavailable", "training has not started\n")
+        }
         "/metrics" => match metrics.text() {
             Ok(body) => Response { status: "200 OK", content_type: CONTENT_TYPE, body, with_body: true },
             Err(error) => Response::text("500 Internal Server Error", &format!("{error}\n")),
@@ -250,6 +258,8 @@ mod tests {
         let at = serve(address("0").unwrap(), RunMetrics::default()).unwrap();
         for (request, status) in [
             ("GET /metrics HTTP/1.1\r\n\r\n", "200"),
+            ("GET http://a:1/metrics HTTP/1.1\r\n\r\n", "200"),
+            ("GET http://a HTTP/1.1\r\n\r\n", "404"),
             ("GET /metrics?name[]=x HTTP/1.0\r\nAccept: */*\r\n\r\n", "200"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", "200"),
             ("GET /healthz HTTP/1.1\r\n\r\n", "200"),

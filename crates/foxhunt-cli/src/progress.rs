@@ -55,7 +55,12 @@ impl Progress {
         );
         if let Some(validation) = &self.validation {
             let net = validation.net_log_return.map(|r| 100.0 * r.exp_m1());
-            text += &format!(", validation net {} %", net.map_or("n/a".into(), |r| format!("{r:+.2}")));
+            let net = net.map_or("n/a".into(), |r| format!("{r:+.2}"));
+            text += &format!(", validation net {net} %");
+            // An epoch is told before its own validation. The bar has no room to say so.
+            if !self.interactive {
+                text += &format!(" (epoch {})", validation.epoch);
+            }
         }
         text += &format!(
             ", {} env steps/s, {} updates/s, skipped {}",

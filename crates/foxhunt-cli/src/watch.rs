@@ -21,7 +21,7 @@ impl Watch {
     /// Opens the endpoint, so that a port in use ends the command before anything else happens.
     pub(crate) fn open(args: &WatchArgs) -> anyhow::Result<Self> {
         let metrics = args.metrics_addr.map(|address| {
-            let metrics = RunMetrics::default();
+            let metrics = RunMetrics::awaiting();
             let served = endpoint::serve(address, metrics.clone())?;
             console::notice(&format!("metrics: http://{served}/metrics"));
             anyhow::Ok(metrics)

@@ -18,6 +18,7 @@ pub mod table;
 pub mod tensorboard;
 pub mod time;
 
+use std::io::Write as _;
 use std::path::Path;
 
 pub use error::ReportError;
@@ -36,16 +37,37 @@ impl ReportInput<'_> {
     }
 }
 
-/// Writes `report.html` and `report.json` into `folder`.
+/// Writes `report.html` and `report.json` into `folder`: both beside what is there first, then renamed, so that reports that cannot
+/// be written leave those before as they were.
 ///
 /// # Errors
 /// Any [`ReportError`].
 pub fn write(folder: &Path, input: &ReportInput<'_>) -> Result<(), ReportError> {
-    for (name, text) in [("report.json", json::render(input)?), ("report.html", html::render(input)?)] {
-        let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|source| ReportError::Io { path, source })?;
+    let reports = [("report.json", json::render(input)?), ("report.html", html::render(input)?)];
+    let paths = reports.map(|(name, text)| (folder.join(name), folder.join(format!("{name}.tmp")), text));
+    let written = paths.iter().try_for_each(|(_, temporary, text)| put(temporary, text));
+    let renamed = written.and_then(|()| {
+        paths.iter().try_for_each(|(path, temporary, _)| {
+            std::fs::rename(temporary, path).map_err(|source| ReportError::Io { path: path.clone(), source })
+        })
+    });
+    if renamed.is_err() {
+        for (_, temporary, _) in &paths {
+            // Best effort: the first error is the one worth telling.
+            let _ = std::fs::remove_file(temporary);
+        }
     }
-    Ok(())
+    renamed
+}
+
+/// A file that is on disk when this returns, as some systems tell only then that there was no room.
+fn put(path: &Path, text: &str) -> Result<(), ReportError> {
+    let write = || {
+        let mut file = std::fs::File::create(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|source| ReportError::Io { path: path.to_path_buf(), source })
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use foxhunt::trainer::{
     CheckpointReport, EpochReport, StartReport, TrainObserver, ValidationReport, Warning,
@@ -114,6 +114,7 @@ struct Inner {
     validations: Counter,
     checkpoints: Counter,
     warnings: Counter,
+    started: AtomicBool,
 }
 
 impl Default for RunMetrics {
@@ -150,11 +151,27 @@ impl Default for RunMetrics {
             validations,
             checkpoints,
             warnings,
+            started: AtomicBool::new(true),
         }))
     }
 }
 
 impl RunMetrics {
+    /// The metrics of a run that has not started: they are not to be served before [`RunMetrics::started`], as the counters of a
+    /// run that goes on would seem to begin anew.
+    #[must_use]
+    pub fn awaiting() -> Self {
+        let metrics = Self::default();
+        metrics.0.started.store(false, Ordering::Release);
+        metrics
+    }
+
+    /// Whether training has started.
+    #[must_use]
+    pub fn started(&self) -> bool {
+        self.0.started.load(Ordering::Acquire)
+    }
+
     /// Everything, as of now.
     ///
     /// # Errors
@@ -190,6 +207,12 @@ impl TrainObserver for RunMetrics {
     fn on_start(&mut self, start: &StartReport) {
         self.0.epoch[0].set(start.epoch as f64);
         self.0.epoch[1].set(start.epochs as f64);
+        // Those of the engine come first in their table.
+        let done = [start.done.env_steps, start.done.updates, start.done.skipped_updates];
+        for (counter, done) in self.0.totals.iter().zip(done) {
+            counter.inc_by(done.saturating_sub(counter.get()));
+        }
+        self.0.started.store(true, Ordering::Release);
     }
 
     fn on_epoch(&mut self, report: &EpochReport) {
@@ -226,6 +249,8 @@ impl TrainObserver for RunMetrics {
 
 #[cfg(test)]
 mod tests {
+    use foxhunt::engine::EngineStatus;
+    use foxhunt::run_folder::RunPaths;
     use foxhunt_core::record::EpochStats;
 
     use super::*;
@@ -273,6 +298,28 @@ mod tests {
             names.push(sample.to_owned());
         }
         names
+    }
+
+    /// What was done before counts from the first scrape on, and there is none before that is known.
+    #[test]
+    fn counters_go_on_where_a_resumed_run_stands() {
+        let mut metrics = RunMetrics::awaiting();
+        assert!(!metrics.started());
+        let done =
+            EngineStatus { env_steps: 700, updates: 50, skipped_updates: 3, ..EngineStatus::default() };
+        let run = RunPaths::new(std::path::Path::new("run"));
+        metrics.on_start(&StartReport { engine: "cpu", epoch: 4, resumed: true, done, epochs: 9, run });
+        assert!(metrics.started());
+        let text = metrics.text().unwrap();
+        for (name, want) in
+            [("env_steps", 700.0), ("updates", 50.0), ("skipped_updates", 3.0), ("episodes", 0.0)]
+        {
+            assert_eq!(value(&text, &format!("foxhunt_{name}_total")), want, "{name}");
+        }
+        metrics.on_epoch(&report(5, Some(0.5)));
+        assert_eq!(value(&metrics.text().unwrap(), "foxhunt_updates_total"), 50.0);
+        metrics.on_epoch(&report(6, Some(0.5)));
+        assert_eq!(value(&metrics.text().unwrap(), "foxhunt_updates_total"), 60.0);
     }
 
     #[test]

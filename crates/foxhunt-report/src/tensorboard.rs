@@ -208,6 +208,7 @@ fn seconds() -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use foxhunt::engine::EngineStatus;
     use foxhunt::run_folder::RunPaths;
     use foxhunt_core::record::EpochStats;
 
@@ -293,6 +294,7 @@ mod tests {
                     engine: "cpu",
                     epoch: 4,
                     resumed: true,
+                    done: EngineStatus::default(),
                     epochs: 9,
                     run: RunPaths::new(folder.path()),
                 });

@@ -1,8 +1,9 @@
 //! `foxhunt evaluate`: a trained policy on a later file, same costs, same fills, nothing fitted again.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use foxhunt::Policy;
 use foxhunt::evaluation::{decisions, evaluate_windows};
+use foxhunt::run_folder::RunPaths;
 use foxhunt::trainer::{EvaluationReport, NeverStop};
 use foxhunt_ops::env_step::EnvParams;
 
@@ -14,6 +15,9 @@ use crate::report::{self, Subject};
 use crate::{console, exit, resolve};
 
 pub(crate) fn run(args: &EvaluateArgs) -> anyhow::Result<u8> {
+    if let Some(folder) = args.report.as_ref().filter(|folder| RunPaths::new(folder).settings().exists()) {
+        bail!("--report {}: it is a run's folder, which has a report of its training", folder.display());
+    }
     let mut policy = Policy::load(&args.run)?;
     let mut settings = policy.settings().clone();
     // Repairs and symbol belong to the file trained on; the rest of the reading rules stays unless overridden.

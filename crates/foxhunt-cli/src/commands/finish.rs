@@ -63,6 +63,7 @@ pub(super) fn train_and_report(
     }
 
     let evaluation = outcome.evaluation.as_ref().context("a finished run has no evaluation")?;
+    console::notice(&told(&outcome));
     console::line(&foxhunt_report::table::summary(evaluation));
     let title = folder.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     report::write(

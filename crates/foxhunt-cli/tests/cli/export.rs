@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::{Place, run};
+use crate::support::{Place, an_entry, run};
 
 #[test]
 fn a_run_is_exported_and_checked() {
@@ -57,6 +57,17 @@ fn what_cannot_be_exported_is_told() {
     let own = format!("{folder}/policy/policy.safetensors");
     let done = run(&["export", folder, "--out", &own]).expect(1);
     assert!(done.err.contains("another than the policy's own"), "{}", done.err);
+    // Nor is anything replaced that no export made.
+    let checkpoints = format!("{folder}/checkpoints");
+    let state = an_entry(std::path::Path::new(&checkpoints)).join("state.safetensors");
+    for name in
+        [place.text("bars.csv"), format!("{folder}/settings.toml"), state.to_str().unwrap().to_owned()]
+    {
+        let before = fs::read(&name).unwrap();
+        let done = run(&["export", folder, "--out", &name, "--format", "onnx"]).expect(1);
+        assert!(done.err.contains("exported before") && done.err.contains(&name), "{}", done.err);
+        assert_eq!(fs::read(&name).unwrap(), before, "{name}");
+    }
     run(&["export", folder, "--check"]).expect(0);
     // What is no file is not replaced by one.
     let there = place.text("");

@@ -126,6 +126,31 @@ fn a_policy_is_evaluated_on_a_later_file() {
 }
 
 /// Fills of an evaluation go by the tick size trained with, not by what a later file suggests.
+/// A report takes the place of a report alone, and only when it is whole.
+#[test]
+fn a_report_costs_no_other_file() {
+    let place = Place::new();
+    let (done, folder) = place.trained("bars.csv", "runs", &[]);
+    assert!(done.err.contains("Training ended after its last epoch"), "{}", done.err);
+    let (run_folder, reports) = (folder.to_str().unwrap(), place.text("reports"));
+    let bars = place.text("bars.csv");
+    let of_training = fs::read(folder.join("report.json")).unwrap();
+    let done = run(&["evaluate", run_folder, &bars, "--report", run_folder]).expect(1);
+    assert!(done.err.contains("it is a run's folder"), "{}", done.err);
+    assert_eq!(fs::read(folder.join("report.json")).unwrap(), of_training);
+    run(&["evaluate", run_folder, &bars, "--report", &reports]).expect(0);
+    let before =
+        ["report.json", "report.html"].map(|name| fs::read(place.path("reports").join(name)).unwrap());
+    assert!(before.iter().all(|report| report.len() > 1_000));
+    // The second of the two finds no room.
+    fs::write(place.path("reports").join("report.json"), "the one before").unwrap();
+    fs::create_dir(place.path("reports").join("report.html.tmp")).unwrap();
+    run(&["evaluate", run_folder, &bars, "--report", &reports]).expect(1);
+    assert_eq!(fs::read(place.path("reports").join("report.json")).unwrap(), b"the one before");
+    assert_eq!(fs::read(place.path("reports").join("report.html")).unwrap(), before[1]);
+    assert!(!place.path("reports").join("report.json.tmp").exists());
+}
+
 #[test]
 fn an_evaluation_keeps_the_tick_size_of_training() {
     let place = Place::new();

@@ -91,6 +91,11 @@ impl Place {
     }
 }
 
+/// Any entry of a folder that has some.
+pub(crate) fn an_entry(folder: &Path) -> PathBuf {
+    fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+}
+
 pub(crate) fn only_entry(folder: &Path) -> PathBuf {
     // Run folders lie beside the ledger.
     let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

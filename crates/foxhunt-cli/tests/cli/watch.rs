@@ -19,6 +19,12 @@ fn served(place: &Place, more: &[&str]) -> (Child, String, BufReader<std::proces
     let mut line = String::new();
     err.read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("metrics: http://").unwrap().strip_suffix("/metrics").unwrap();
+    // Until training starts there is nothing to serve.
+    while let (head, body) = get(address, "/metrics").unwrap()
+        && head.starts_with("HTTP/1.1 503")
+    {
+        assert_eq!(body, "training has not started\n");
+    }
     (child, address.to_owned(), err)
 }
 

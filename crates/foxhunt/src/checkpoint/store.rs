@@ -16,6 +16,12 @@ const UNFINISHED: &str = ".tmp";
 /// What a start-up test write puts on the disk.
 const PROBE_BYTES: usize = 64 * 1024;
 
+/// Whether `path` is a file of a checkpoint, which nothing else may be written to.
+pub(crate) fn owns(path: &Path) -> bool {
+    let named = path.file_name().is_some_and(|name| name == MANIFEST || name == STATE);
+    named && path.with_file_name(MANIFEST).exists()
+}
+
 /// A checkpoint in memory.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {

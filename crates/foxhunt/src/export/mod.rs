@@ -15,10 +15,11 @@ mod tests;
 pub use parity::{CHECKED_STATES, Parity, TOLERANCE, check, check_states};
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use crate::checkpoint::state_file;
-use crate::checkpoint::store::write_synced;
+use crate::checkpoint::store::{owns, write_synced};
 use crate::{MLError, Policy};
 
 /// A format that a policy can be exported to.
@@ -48,6 +49,17 @@ impl Format {
     }
 }
 
+/// Whether a file begins as exported ones do, or is empty.
+fn is_export(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(9).read_to_end(&mut begin));
+    let Ok(length) = fs::metadata(path).map(|there| there.len()) else { return false };
+    let header = begin.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let safetensors = begin.get(8) == Some(&b'{') && header.is_some_and(|header| header < length);
+    // ONNX begins with the number of its version's field.
+    read.is_ok() && (begin.is_empty() || begin[0] == 0x08 || safetensors)
+}
+
 /// Writes `policy` to `path`: beside it first, then renamed, so that a reader sees the old file or the new one. Equal
 /// policies are equal files.
 ///
@@ -63,8 +75,14 @@ pub fn export(policy: &Policy, format: Format, path: &Path) -> Result<(), MLErro
         return refused("another than the policy's own");
     }
     // A rename would put a file in the place of whatever is there.
-    if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
-        return refused("a new file or an ordinary one");
+    if let Ok(there) = fs::symlink_metadata(path) {
+        if !there.is_file() {
+            return refused("a new file or an ordinary one");
+        }
+        // Bars, say, or another file of a run.
+        if owns(path) || !is_export(path) {
+            return refused("a new file, or one that was exported before");
+        }
     }
     let temporary = PathBuf::from(format!("{}.tmp", path.display()));
     let written = match format {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::outcome::TrainOutcome;
 use crate::checkpoint::CheckpointFault;
+use crate::engine::EngineStatus;
 use crate::run_folder::RunPaths;
 
 /// Listens to a training run. Every method does nothing unless written.
@@ -63,6 +64,8 @@ pub struct StartReport {
     pub epoch: u64,
     /// Whether a checkpoint was loaded.
     pub resumed: bool,
+    /// Env steps and updates done before.
+    pub done: EngineStatus,
     /// Epochs the run will have at most.
     pub epochs: u64,
     /// The files of the run.

@@ -205,6 +205,7 @@ impl<'a> Trainer<'a> {
             engine: self.engine.name(),
             epoch: self.state.epoch,
             resumed: self.resumed,
+            done: self.engine.status(),
             epochs: self.settings.training.epochs,
             run: self.run.paths().clone(),
         };
