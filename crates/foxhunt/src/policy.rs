@@ -352,6 +352,9 @@ mod tests {
         });
         fs::write(folder.join(ARRAYS), "torn").unwrap();
         assert!(matches!(Policy::load(dir.path()), Err(MLError::CheckpointFile { .. })));
+        fs::remove_file(folder.join(ARRAYS)).unwrap();
+        let error = Policy::load(dir.path()).unwrap_err().to_string();
+        assert!(error.contains("policy.safetensors: "), "{error}");
     }
 
     /// Whatever the head says of returns, a saved policy answers with the same expectations; arrays of another kind or number

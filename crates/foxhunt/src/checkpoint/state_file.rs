@@ -134,7 +134,9 @@ fn stream(
 /// Reads a file that [`write`] made, and says what it really holds.
 pub(crate) fn read(path: &Path) -> Result<(Snapshot, Fingerprint), CheckpointFault> {
     let torn = |error: std::io::Error| CheckpointFault::Torn { reason: error.to_string() };
-    let file = File::open(path).map_err(|error| CheckpointFault::Unreadable { reason: error.to_string() })?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).display();
+    let file = File::open(path)
+        .map_err(|error| CheckpointFault::Unreadable { reason: format!("{name}: {error}") })?;
     let file_bytes = file.metadata().map_err(torn)?.len();
     let mut reader = HashingReader {
         inner: BufReader::with_capacity(CHUNK_BYTES, file),
