@@ -373,8 +373,8 @@ pub(crate) struct LookaheadArgs {
     /// A run or policy folder whose policy is looked at; without it, a fresh network.
     #[arg(long, value_name = "RUN")]
     pub(crate) policy: Option<PathBuf>,
-    /// Bars after which the future is changed.
-    #[arg(long, default_value_t = foxhunt::lookahead::DEFAULT_CUTS, value_name = "N")]
+    /// Bars after which the future is changed, from 1 to 100; each takes as long as the first.
+    #[arg(long, default_value_t = foxhunt::lookahead::DEFAULT_CUTS, value_name = "N", value_parser = cuts)]
     pub(crate) cuts: usize,
     /// Plant a cheater in the pipeline itself, to see what a leak looks like.
     #[arg(long, value_enum, value_name = "KIND")]
@@ -382,6 +382,14 @@ pub(crate) struct LookaheadArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A number of cuts that a user may be kept waiting for.
+fn cuts(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(cuts @ 1..=100) => Ok(cuts),
+        _ => Err("a whole number from 1 to 100".to_owned()),
+    }
 }
 
 /// See [`Plant`].

@@ -10,6 +10,7 @@ use foxhunt_market::{DataReport, Loaded, MarketError, load};
 use serde::{Deserialize, Serialize};
 
 use crate::console;
+use crate::resolve::{UsageError, keepable};
 
 /// The bundled bars, so that an installed binary needs no file. Provenance: `samples/README.md`.
 const SAMPLE: &[u8] = include_bytes!("../../../samples/eurusd_1h_2017_ask.csv");
@@ -47,6 +48,15 @@ impl Source {
                 Self::File { path: std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()) }
             }
         }
+    }
+
+    /// As [`Source::of`], for a run that keeps a note of it.
+    pub(crate) fn to_keep(file: Option<&Path>) -> Result<Self, UsageError> {
+        let source = Self::of(file);
+        if let Self::File { path } = &source {
+            keepable("bar file", path)?;
+        }
+        Ok(source)
     }
 
     /// What to call it.

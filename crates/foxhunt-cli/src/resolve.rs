@@ -51,6 +51,14 @@ pub(crate) enum UsageError {
         /// The part of the key that is no section.
         part: String,
     },
+    /// A path that is kept in a text file and cannot be.
+    #[error("{what} {path}: the path must be UTF-8, as a run keeps it in a text file")]
+    NotUtf8 {
+        /// What the path was given as.
+        what: &'static str,
+        /// The path, as far as it can be shown.
+        path: String,
+    },
     /// A flag of single runs, given for a walk-forward run.
     #[error("{flag} is not for walk-forward runs, which go on as they were begun")]
     NotForWalkForward {
@@ -87,12 +95,21 @@ pub(crate) fn settings(args: &SettingsArgs) -> Result<Settings, UsageError> {
         settings.training.epochs = epochs;
     }
     if let Some(out) = &args.out {
+        keepable("--out", out)?;
         settings.run.dir.clone_from(out);
     }
     apply_data(&mut settings.data, &args.data);
     settings.validate()?;
     check_timezone(&settings.data.timezone).map_err(UsageError::Timezone)?;
     Ok(settings)
+}
+
+/// Refuses a path that the files of a run have no way to write.
+pub(crate) fn keepable(what: &'static str, path: &Path) -> Result<(), UsageError> {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(UsageError::NotUtf8 { what, path: path.display().to_string() }),
+    }
 }
 
 /// Lays the data flags over `data`.

@@ -12,6 +12,27 @@ use crate::MarketError;
 /// Fewest bars of a window: one decision needs its own bar and the next.
 pub const MIN_WINDOW_BARS: usize = 2;
 
+/// The least count above `have` that is `enough`, when `have` is not and every count from `sure` on is.
+///
+/// Cuts are rounded, so on the way to `sure` lengths waver by a bar and a formula cannot tell; counts are tried instead,
+/// each one over the last few thousand, and by halves where there are more (shares below a thousandth).
+#[must_use]
+pub fn least_count(have: usize, sure: usize, enough: impl Fn(usize) -> bool) -> usize {
+    const TRIED: usize = 4096;
+    if sure <= have || !enough(sure) {
+        return sure;
+    }
+    let (mut few, mut many) = (have, sure);
+    if many - few > TRIED && !enough(many - TRIED) {
+        few = many - TRIED;
+    }
+    while many - few > TRIED {
+        let middle = few + (many - few) / 2;
+        if enough(middle) { many = middle } else { few = middle }
+    }
+    (few + 1..many).find(|count| enough(*count)).unwrap_or(many)
+}
+
 /// Three windows of bars in time order, `purge_bars` apart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
@@ -34,21 +55,11 @@ impl Split {
         if let Some(windows) = &settings.windows {
             return Self::given(n_bars, first_bar, windows);
         }
-        let usable = n_bars.saturating_sub(first_bar);
-        let cut = |share: f64| first_bar + (usable as f64 * share) as usize;
-        let (first, second) = (cut(settings.train), cut(settings.train + settings.validation));
-        // Any purge is allowed, so sums with it stop at the largest number, which no series reaches.
-        let split = Self {
-            train: first_bar..first,
-            validation: first.saturating_add(settings.purge_bars)..second,
-            test: second.saturating_add(settings.purge_bars)..n_bars,
-        };
-        let long_enough = |r: &Range<usize>| r.end >= r.start.saturating_add(MIN_WINDOW_BARS);
-        if [&split.train, &split.validation, &split.test].into_iter().all(long_enough) {
+        if let Some(split) = Self::cut(n_bars, first_bar, settings) {
             return Ok(split);
         }
         let test = 1.0 - settings.train - settings.validation;
-        let need = [(settings.train, 0), (settings.validation, 1), (test, 1)]
+        let sure = [(settings.train, 0), (settings.validation, 1), (test, 1)]
             .into_iter()
             .map(|(share, purges)| {
                 // One bar more, because both ends are rounded down.
@@ -57,7 +68,26 @@ impl Split {
             })
             .max()
             .unwrap_or(0);
-        Err(MarketError::TooFewRows { need: first_bar.saturating_add(need), have: n_bars })
+        let need = least_count(n_bars, first_bar.saturating_add(sure), |n_bars| {
+            Self::cut(n_bars, first_bar, settings).is_some()
+        });
+        Err(MarketError::TooFewRows { need, have: n_bars })
+    }
+
+    /// The windows at the settings' shares; none when one would be too short.
+    fn cut(n_bars: usize, first_bar: usize, settings: &SplitSettings) -> Option<Self> {
+        let usable = n_bars.saturating_sub(first_bar);
+        let cut = |share: f64| first_bar.saturating_add((usable as f64 * share) as usize);
+        let (first, second) = (cut(settings.train), cut(settings.train + settings.validation));
+        // Any purge is allowed, so sums with it stop at the largest number, which no series reaches.
+        let split = Self {
+            train: first_bar..first,
+            validation: first.saturating_add(settings.purge_bars)..second,
+            test: second.saturating_add(settings.purge_bars)..n_bars,
+        };
+        let long_enough = |r: &Range<usize>| r.end >= r.start.saturating_add(MIN_WINDOW_BARS);
+        let all = [&split.train, &split.validation, &split.test].into_iter().all(long_enough);
+        all.then_some(split)
     }
 
     /// Order and length of the windows were checked with the settings.
@@ -115,6 +145,22 @@ mod tests {
         }
     }
 
+    /// Found over any distance, and where it is too far to try each count, one that is enough behind one that is not.
+    #[test]
+    fn the_least_count_is_found() {
+        for (have, least, sure) in
+            [(0, 1, 1), (3, 4, 9), (0, 60_000, 60_003), (5, 6, 1 << 40), (0, 9, 1 << 60)]
+        {
+            assert_eq!(least_count(have, sure, |n| n >= least), least, "{have} {sure}");
+        }
+        // Wavering before it is sure.
+        let odd = |n: usize| n >= 100_000 || n > 99_000 && n % 2 == 1;
+        assert_eq!(least_count(7, 100_000, odd), 99_001);
+        assert_eq!(least_count(99_500, 100_000, odd), 99_501);
+        // Nothing is enough.
+        assert_eq!(least_count(7, usize::MAX, |_| false), usize::MAX);
+    }
+
     /// Given windows are taken as they are, where there are bars for them.
     #[test]
     fn given_windows_are_taken() {
@@ -127,7 +173,7 @@ mod tests {
 
     proptest! {
         /// Windows are ordered, apart by the purge, inside the usable bars; and the count an error asks for is
-        /// enough.
+        /// enough and the least that is.
         #[test]
         fn windows_are_ordered_and_errors_can_be_cured(
             n_bars in 0usize..2000, first_bar in 0usize..600, train in 0.05..0.8f64, rest in 0.1..0.9f64, purge in 0usize..40,
@@ -146,6 +192,7 @@ mod tests {
                 Err(MarketError::TooFewRows { need, have }) => {
                     prop_assert!(have == n_bars && need > have);
                     prop_assert!(Split::new(need, first_bar, &settings).is_ok());
+                    prop_assert!((have..need).all(|n| Split::new(n, first_bar, &settings).is_err()));
                 }
                 Err(other) => prop_assert!(false, "{other}"),
             }

@@ -92,6 +92,7 @@ impl RunFolder {
     /// # Errors
     /// [`MLError::Io`] or [`MLError::WriteFailed`] when the folder cannot be written.
     pub fn create(settings: &Settings) -> Result<Self, MLError> {
+        let toml = settings.to_toml()?;
         let parent = &settings.run.dir;
         fs::create_dir_all(parent).map_err(|source| io("create", parent, source))?;
         let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
@@ -102,7 +103,7 @@ impl RunFolder {
                 _ => parent.join(format!("{name}-{attempt}")),
             };
             match fs::create_dir(&folder) {
-                Ok(()) => return Self::begin(folder, settings),
+                Ok(()) => return Self::begin(folder, &toml),
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(io("create", &folder, source)),
             }
@@ -116,13 +117,13 @@ impl RunFolder {
     /// # Errors
     /// As [`RunFolder::create`].
     pub fn create_at(folder: &Path, settings: &Settings) -> Result<Self, MLError> {
+        let toml = settings.to_toml()?;
         fs::create_dir(folder).map_err(|source| io("create", folder, source))?;
-        Self::begin(folder.to_path_buf(), settings)
+        Self::begin(folder.to_path_buf(), &toml)
     }
 
-    fn begin(folder: PathBuf, settings: &Settings) -> Result<Self, MLError> {
+    fn begin(folder: PathBuf, toml: &str) -> Result<Self, MLError> {
         let run = Self::lock(RunPaths::new(folder))?;
-        let toml = settings.to_toml()?;
         write_synced(&run.paths.settings(), toml.as_bytes())?;
         Ok(run)
     }

@@ -18,7 +18,7 @@ pub(crate) fn run(args: &TrainArgs) -> anyhow::Result<u8> {
         return Ok(exit::OK);
     }
     let watch = Watch::open(&args.watch)?;
-    let source = Source::of(args.file.as_deref());
+    let source = Source::to_keep(args.file.as_deref())?;
     let loaded = finish::load(&source, &settings)?;
 
     finish::announce_memory(&settings, loaded.bars.len());

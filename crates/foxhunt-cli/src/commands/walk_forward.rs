@@ -22,7 +22,7 @@ pub(crate) fn run(args: &WalkForwardArgs) -> anyhow::Result<u8> {
         console::line(settings.to_toml()?.trim_end());
         return Ok(exit::OK);
     }
-    let source = Source::of(args.file.as_deref());
+    let source = Source::to_keep(args.file.as_deref())?;
     let loaded = finish::load(&source, &settings)?;
     let bars = loaded.bars.clone();
     let walk = WalkForward::new(&settings, loaded.bars).map_err(|error| source.named(error))?;

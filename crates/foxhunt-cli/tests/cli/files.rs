@@ -208,3 +208,31 @@ fn the_computers_zone_does_not_matter() {
     let refused = run(&["inspect", &file, "--timezone", "America/New_York"]).expect(1);
     assert!(refused.err.contains("row 3") && refused.err.contains("02:30"), "{}", refused.err);
 }
+
+/// A name that the files of a run cannot hold is refused before there is a run, with what it was given for.
+#[cfg(unix)]
+#[test]
+fn names_that_are_no_text() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let place = Place::new();
+    let odd = |name: &[u8]| place.path("").join(std::ffi::OsStr::from_bytes(name));
+    for command in ["train", "walk-forward"] {
+        let begin = |bars: &Path, out: &Path| -> Done {
+            let mut foxhunt = foxhunt();
+            foxhunt.arg(command).arg(bars).arg("--config").arg(place.path("tiny.toml")).arg("--out").arg(out);
+            foxhunt.output().unwrap().into()
+        };
+        let out = odd(b"runs-\xff");
+        let done = begin(&place.path("bars.csv"), &out).expect(2);
+        assert!(done.err.contains("--out") && done.err.contains("UTF-8"), "{}", done.err);
+        assert!(!out.exists(), "{command}: no run was begun");
+
+        // Not every file system takes such a name.
+        let file = odd(b"bars-\xff.csv");
+        if fs::copy(place.path("bars.csv"), &file).is_ok() {
+            let done = begin(&file, &place.path("runs")).expect(2);
+            assert!(done.err.contains("bar file") && done.err.contains("UTF-8"), "{}", done.err);
+            assert!(!place.path("runs").exists(), "{command}: no run was begun");
+        }
+    }
+}

@@ -94,6 +94,32 @@ fn too_few_bars_to_train_on() {
     assert!(!place.path("none").exists(), "no run was begun");
 }
 
+/// The number of rows an error asks for is the least that will do.
+#[test]
+fn the_rows_asked_for_are_the_least() {
+    let place = Place::new();
+    let config = place.text("tiny.toml");
+    let commands: [&[&str]; 3] = [
+        &["train", "--epochs", "1"],
+        &["lookahead"],
+        &["walk-forward", "--epochs", "1", "--set", "walk_forward.seeds=1"],
+    ];
+    for (i, command) in commands.into_iter().enumerate() {
+        let with = |n_bars: usize| {
+            let file = place.write("some.csv", csv(&bars(n_bars, 1)));
+            let out = place.text(&format!("out-{i}"));
+            run(&[command, &[&file, "--config", &config, "--out", &out]].concat())
+        };
+        let short = with(20).expect(1).err;
+        let (_, asked) = short.split_once("needs at least ").expect(&short);
+        let need: usize = asked.split_once(' ').unwrap().0.parse().unwrap();
+        let done = with(need - 1).expect(1);
+        assert!(done.err.contains(&format!("needs at least {need} rows, has {}", need - 1)), "{}", done.err);
+        let done = with(need);
+        assert!(!done.err.contains("error: "), "{command:?} with {need}: {}", done.err);
+    }
+}
+
 /// Control codes of a file do not reach the terminal.
 #[test]
 fn a_file_cannot_write_to_the_terminal() {

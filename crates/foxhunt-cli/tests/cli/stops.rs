@@ -275,6 +275,29 @@ fn a_resumed_run_may_go_on_for_longer() {
     }
 }
 
+/// Edited settings of a finished run are refused as those of any other, each key by name, before memory is planned.
+#[test]
+fn a_finished_run_is_not_resumed_with_edited_settings() {
+    let place = Place::new();
+    let (_, folder) = place.trained("bars.csv", "runs", &[]);
+    let file = folder.join("settings.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let edits = [("gamma = 0.97", "gamma = 0.5"), ("seed = 1", "seed = 2"), ("n_envs = 3", "n_envs = 4")];
+    let all = edits.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
+    let single = edits.iter().map(|(from, to)| text.replace(from, to));
+    let keys = ["learner.gamma", "run.seed", "env.n_envs"];
+    let named = keys.iter().map(std::slice::from_ref).chain([&keys[..]]);
+    for (edited, keys) in single.chain([all]).zip(named) {
+        assert_ne!(edited, text);
+        fs::write(&file, edited).unwrap();
+        let done = run(&["resume", folder.to_str().unwrap()]).expect(1);
+        assert!(keys.iter().all(|key| done.err.contains(&format!("{key} is "))), "{keys:?}: {}", done.err);
+        assert!(!done.err.contains("memory: "), "{}", done.err);
+    }
+    fs::write(&file, text).unwrap();
+    run(&["resume", folder.to_str().unwrap()]).expect(0);
+}
+
 /// What is refused is refused before anything is planned, not after.
 #[test]
 fn a_refused_resume_plans_no_memory() {

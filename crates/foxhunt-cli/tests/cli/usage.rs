@@ -107,6 +107,16 @@ fn a_limit_is_an_error_and_never_an_abort() {
     assert_eq!(ends.len(), 2, "some run and some are refused");
 }
 
+/// A number of cuts is taken as it is or refused with the rule that `--help` tells.
+#[test]
+fn cuts_have_a_range() {
+    assert!(run(&["lookahead", "--help"]).expect(0).out.contains("from 1 to 100"));
+    for given in ["0", "101", "1000000", "-1", "many"] {
+        let done = run(&["lookahead", &format!("--cuts={given}")]).expect(2);
+        assert!(done.err.contains("--cuts") && done.err.contains("from 1 to 100"), "{}", done.err);
+    }
+}
+
 /// What `--show-settings` prints is a settings file that means the same, options that are off by default included.
 #[test]
 fn shown_settings_are_a_settings_file() {

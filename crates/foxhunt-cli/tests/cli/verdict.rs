@@ -85,6 +85,35 @@ fn settings_of_folds_are_checked_and_shown() {
     assert!(!place.path("runs").exists(), "nothing is begun");
 }
 
+/// What `train` refuses, a walk-forward run refuses in the same words, and nothing is left that would count as a try.
+#[test]
+fn a_refused_walk_forward_is_no_try() {
+    let place = Place::new();
+    let refused: [&[&str]; 4] = [
+        &["--device", "auto", "--set", "learner.precision=bf16"],
+        &["--device", "cuda"],
+        &["--set", "learner.batch=65536", "--set", "replay.capacity=2147483648"],
+        &["--set", "execution.tick_size=1000000"],
+    ];
+    for (i, flags) in refused.into_iter().enumerate() {
+        let (single, whole) = (format!("single-{i}"), format!("whole-{i}"));
+        let train = Done::from(place.train("bars.csv", &single, flags).output().unwrap());
+        if train.code == Some(0) {
+            assert_eq!(flags[0], "--device", "nothing else can be there or not");
+            continue;
+        }
+        let code = train.code.unwrap();
+        let done = Done::from(walk_forward(&place, &whole, flags).output().unwrap()).expect(code);
+        let error = |done: &Done| {
+            let line = done.err.lines().last().unwrap();
+            // How much is free changes from one moment to the next.
+            line.split(" of memory").next().unwrap().split(';').next().unwrap().to_owned()
+        };
+        assert_eq!(error(&done), error(&train));
+        assert!(!place.path(&single).exists() && !place.path(&whole).exists(), "{flags:?}: {}", done.err);
+    }
+}
+
 /// The honest pipeline exits 0; with each cheater in it the command exits 1 and names the leak.
 #[test]
 fn lookahead_tells_leaks_by_its_exit_code() {

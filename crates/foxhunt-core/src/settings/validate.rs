@@ -266,6 +266,13 @@ impl Settings {
         let c = &self.checkpoint;
         rule("checkpoint.every_epochs", c.every_epochs, "at least 1", c.every_epochs >= 1)?;
         rule("checkpoint.keep", c.keep, "at least 1", c.keep >= 1)?;
+        let dir = &self.run.dir;
+        rule(
+            "run.dir",
+            dir.display(),
+            "a path in UTF-8, as settings are kept as text",
+            dir.to_str().is_some(),
+        )?;
         rule("run.seed", self.run.seed, "below 2^63", self.run.seed < 1 << 63)?;
         within("run.threads", self.run.threads, "from 0 to 1024", 0, 1024)
     }
@@ -466,6 +473,17 @@ mod tests {
                 other => panic!("{text}: {other:?}"),
             }
         }
+    }
+
+    /// A path that no settings file can hold is refused by its key, not where the file is written.
+    #[cfg(unix)]
+    #[test]
+    fn a_folder_that_cannot_be_written_down_is_refused() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let mut settings = Settings::default();
+        settings.run.dir = std::ffi::OsStr::from_bytes(b"runs-\xff").into();
+        let told = settings.validate().unwrap_err().to_string();
+        assert!(told.starts_with("run.dir = runs-") && told.contains("UTF-8"), "{told}");
     }
 
     /// Two keys that exclude each other are both named.

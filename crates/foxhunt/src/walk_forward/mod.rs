@@ -121,15 +121,16 @@ pub struct WalkForwardOutcome {
 static NEVER: NeverStop = NeverStop;
 
 impl WalkForward<'static> {
-    /// Checks settings and folds and makes the run folder.
+    /// Checks settings and folds, builds an engine to see that there can be one, and makes the run folder.
     ///
     /// # Errors
-    /// [`MLError::Settings`], [`MLError::Market`] when there are too few bars for the folds, [`MLError::HostMemory`], and
-    /// [`MLError::Io`] and [`MLError::WriteFailed`] when the folder cannot be written.
+    /// [`MLError::Settings`], [`MLError::Market`] when there are too few bars for the folds, [`MLError::HostMemory`], what
+    /// [`build_engine`] reports, and [`MLError::Io`] and [`MLError::WriteFailed`] when the folder cannot be written.
     pub fn new(settings: &Settings, bars: BarSeries) -> Result<Self, MLError> {
         settings.validate()?;
-        plan(bars.len(), first_bar(&settings.execution), settings)?;
+        let folds = plan(bars.len(), first_bar(&settings.execution), settings)?;
         memory_plan(settings, bars.len()).check()?;
+        check_first(settings, &bars, &folds)?;
         let run = RunFolder::create(settings)?;
         Ok(Self::assemble(settings.clone(), bars, run, false))
     }
@@ -291,6 +292,17 @@ impl<'a> WalkForward<'a> {
             verdict,
         })
     }
+}
+
+/// Prepares the first run as it will be and lets it go, so that what cannot run leaves no folder, and no line in the
+/// ledger that would count as a try. It stands for all: runs share bars, device and sizes, and no fold trains on fewer
+/// bars than the first.
+fn check_first(settings: &Settings, bars: &BarSeries, folds: &[Fold]) -> Result<(), MLError> {
+    let jobs = folds.len() * settings.walk_forward.seeds;
+    let mut first = fold::settings(settings, &folds[0], settings.run.seed);
+    first.run.threads = concurrency(settings, bars.len(), jobs).1;
+    let prepared = Prepared::fit(bars.clone(), &first)?;
+    build_engine(&first, &prepared).map(drop)
 }
 
 /// Runs at a time and engine threads of each. On the processor as many as there are cores, with one thread each, which

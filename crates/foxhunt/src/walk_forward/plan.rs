@@ -1,8 +1,10 @@
 //! Where folds begin and end.
 
+use std::ops::Range;
+
 use foxhunt_core::Settings;
 use foxhunt_core::settings::FoldScheme;
-use foxhunt_market::split::MIN_WINDOW_BARS;
+use foxhunt_market::split::{MIN_WINDOW_BARS, least_count};
 use foxhunt_market::{MarketError, Split};
 use serde::{Deserialize, Serialize};
 
@@ -23,9 +25,19 @@ pub struct Fold {
 /// # Errors
 /// [`MLError::Market`] when a window would hold fewer than two bars.
 pub fn plan(n_bars: usize, first_bar: usize, settings: &Settings) -> Result<Vec<Fold>, MLError> {
+    if let Some(folds) = cut(n_bars, first_bar, settings) {
+        return Ok(folds);
+    }
+    let enough = |n_bars| cut(n_bars, first_bar, settings).is_some();
+    let need = least_count(n_bars, sure(first_bar, settings), enough);
+    Err(MarketError::TooFewRows { need, have: n_bars }.into())
+}
+
+/// The folds; none when a window would be too short.
+fn cut(n_bars: usize, first_bar: usize, settings: &Settings) -> Option<Vec<Fold>> {
     let w = &settings.walk_forward;
     let usable = n_bars.saturating_sub(first_bar);
-    let past = (usable as f64 * w.first_share) as usize;
+    let past = ((usable as f64 * w.first_share) as usize).min(usable);
     let tested = usable - past;
     let purge = settings.split.purge_bars;
     let folds = (0..w.folds).map(|i| {
@@ -43,21 +55,15 @@ pub fn plan(n_bars: usize, first_bar: usize, settings: &Settings) -> Result<Vec<
             validation: (from + learned).saturating_add(purge)..until,
             test: start..end,
         };
-        Fold { number: i + 1, windows }
+        let long_enough = |r: &Range<usize>| r.end >= r.start.saturating_add(MIN_WINDOW_BARS);
+        let all = [&windows.train, &windows.validation, &windows.test].into_iter().all(long_enough);
+        all.then_some(Fold { number: i + 1, windows })
     });
-    let folds: Vec<Fold> = folds.collect();
-    let long_enough = |fold: &Fold| {
-        let Split { train, validation, test } = &fold.windows;
-        [train, validation, test].iter().all(|r| r.end >= r.start.saturating_add(MIN_WINDOW_BARS))
-    };
-    if folds.iter().all(long_enough) {
-        return Ok(folds);
-    }
-    Err(MarketError::TooFewRows { need: need(first_bar, settings), have: n_bars }.into())
+    folds.collect()
 }
 
-/// Bars that are enough.
-fn need(first_bar: usize, settings: &Settings) -> usize {
+/// Bars that are enough, as any more are.
+fn sure(first_bar: usize, settings: &Settings) -> usize {
     let w = &settings.walk_forward;
     let purge = settings.split.purge_bars;
     let gaps = purge.saturating_mul(2).saturating_add(w.embargo_bars) as f64;
@@ -102,7 +108,7 @@ mod tests {
     }
 
     /// Over many lengths and settings: test windows tile the end of the bars, nothing learned lies within the purge and the
-    /// embargo of a test window, and an error's count is enough.
+    /// embargo of a test window, and an error's count is the least that is enough.
     #[test]
     fn folds_tile_and_keep_their_distance() {
         for n_bars in (60..900).step_by(37) {
@@ -136,6 +142,7 @@ mod tests {
                             let MarketError::TooFewRows { need, have } = *error else { panic!("{error}") };
                             assert!(need > have, "{need} for {have}");
                             plan(need, 20, &s).unwrap();
+                            assert!((have..need).all(|n_bars| plan(n_bars, 20, &s).is_err()), "{need}");
                         }
                         Err(other) => panic!("{other}"),
                     }
