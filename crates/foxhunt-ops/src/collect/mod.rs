@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use foxhunt_core::settings::ReplayStorage;
 use foxhunt_core::{Head, LinearSchedule, Settings};
-use foxhunt_market::{Market, MarketError, STATE_DIM};
+use foxhunt_market::{Market, MarketError, N_MARKET_FEATURES, STATE_DIM};
 
 pub use cpu::Collector;
 pub use tally::{CollectStats, Group, Tally, count, tree_sum};
@@ -34,7 +34,7 @@ pub use tally::{CollectStats, Group, Tally, count, tree_sum};
 use crate::env_step::{EnvParams, EnvState, EnvWindow, observe};
 use crate::error::{OpError, check_len};
 use crate::n_step::NStepState;
-use crate::ring::compact::MAX_BARS;
+use crate::ring::compact::{MAX_BARS, is_held};
 
 /// Environments whose values are summed together.
 pub const GROUP: usize = 32;
@@ -160,8 +160,14 @@ impl CollectState {
             }
             for k in 0..len {
                 let slot = env * n + (head + k) as usize % n;
-                let features = &pending.states[slot * STATE_DIM..][..market.feature_row(0).len()];
-                if !same_bits(features, market.feature_row((state.bar - len + k) as usize)) {
+                let action = pending.actions[slot];
+                if action as usize >= config.head.n_actions() {
+                    return refuse("pending action", action.to_string(), "one of the head");
+                }
+                let (features, inputs) =
+                    pending.states[slot * STATE_DIM..][..STATE_DIM].split_at(N_MARKET_FEATURES);
+                let bar = (state.bar - len + k) as usize;
+                if !same_bits(features, market.feature_row(bar)) || !is_held(inputs[2]) {
                     return refuse(
                         "pending state",
                         format!("{k} of environment {env}"),

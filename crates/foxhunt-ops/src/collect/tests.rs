@@ -97,13 +97,17 @@ fn a_state_of_another_market_window_or_size_is_refused() {
     collector.act(&q(0, 20));
     let saved = collector.state();
     assert_eq!(saved.n_step.lens, [1; 4]);
-    let mut wrong: Vec<CollectState> = vec![saved.clone(); 6];
+    let mut wrong: Vec<CollectState> = vec![saved.clone(); 9];
     wrong[0].envs.pop();
     wrong[1].envs[2].bar = 0;
     wrong[2].n_step.lens[1] = 3;
     wrong[3].n_step.states[5] += 1.0;
     wrong[4].n_step.newest[STATE_DIM + 50] += 1.0;
     wrong[5].tally.groups.clear();
+    // What no row of the replay memory could take.
+    wrong[6].n_step.actions[0] = Head::Exposure.n_actions() as u32;
+    wrong[7].n_step.states[STATE_DIM - 1] = 1e-3;
+    wrong[8].n_step.states[STATE_DIM - 1] = f32::NAN;
     for (case, state) in wrong.iter().enumerate() {
         assert!(collector.restore(state).is_err(), "case {case}");
         assert_eq!(collector.state(), saved, "case {case}");

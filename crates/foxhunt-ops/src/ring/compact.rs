@@ -116,6 +116,11 @@ impl Transition {
     }
 }
 
+/// Whether `input` is what a state can hold for the bars in position, and so can be packed.
+pub(crate) fn is_held(input: f32) -> bool {
+    held_code(input).is_ok()
+}
+
 fn held_code(input: f32) -> Result<u32, OpError> {
     let bits = input.to_bits();
     match bits.checked_sub(HELD_BASE) {
