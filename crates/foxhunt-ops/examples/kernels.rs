@@ -7,7 +7,7 @@ use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::priority_tree::cuda::programs;
-use foxhunt_ops::{gpu_collect, gpu_learner, network_pass, select_actions};
+use foxhunt_ops::{adam, gpu_collect, gpu_learner, network_pass, select_actions};
 use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
@@ -57,12 +57,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         for of in [layout(51, &[256, 256]), layout(130, &[72, 200, 96]), layout(3, &[1])] {
             let sizes = format!("{}->{:?}", of.shape().state_dim, of.shape().hidden);
-            for program in network_pass::cuda::programs(precision, &[of]) {
+            for program in network_pass::cuda::programs(precision, &of) {
                 let name = format!("{} {} {sizes}", program.name, precision.name());
                 // Instructions of one architecture alone.
                 named.push((name, program, 2..3));
             }
         }
+        let end = adam::cuda::with_images(adam::cuda::program(), precision);
+        named.push((format!("{} {} with images", end.name, precision.name()), end, 2..3));
     }
     named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0..4));
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -24,6 +24,9 @@ pub enum ReportError {
         /// Bars given.
         bars: usize,
     },
+    /// A report could not be written.
+    #[error(transparent)]
+    Write(#[from] foxhunt::MLError),
     /// A file operation failed.
     #[error("cannot write {path}: {source}")]
     Io {

@@ -18,8 +18,9 @@ pub mod table;
 pub mod tensorboard;
 pub mod time;
 
-use std::io::Write as _;
 use std::path::Path;
+
+use foxhunt::checkpoint::write_synced;
 
 pub use error::ReportError;
 pub use input::{FILL_RULE, Provenance, ReportInput, TrainingPoint};
@@ -45,7 +46,9 @@ impl ReportInput<'_> {
 pub fn write(folder: &Path, input: &ReportInput<'_>) -> Result<(), ReportError> {
     let reports = [("report.json", json::render(input)?), ("report.html", html::render(input)?)];
     let paths = reports.map(|(name, text)| (folder.join(name), folder.join(format!("{name}.tmp")), text));
-    let written = paths.iter().try_for_each(|(_, temporary, text)| put(temporary, text));
+    let written = paths.iter().try_for_each(|(_, temporary, text)| {
+        write_synced(temporary, text.as_bytes()).map_err(ReportError::from)
+    });
     let renamed = written.and_then(|()| {
         paths.iter().try_for_each(|(path, temporary, _)| {
             std::fs::rename(temporary, path).map_err(|source| ReportError::Io { path: path.clone(), source })
@@ -58,16 +61,6 @@ pub fn write(folder: &Path, input: &ReportInput<'_>) -> Result<(), ReportError> 
         }
     }
     renamed
-}
-
-/// A file that is on disk when this returns, as some systems tell only then that there was no room.
-fn put(path: &Path, text: &str) -> Result<(), ReportError> {
-    let write = || {
-        let mut file = std::fs::File::create(path)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().map_err(|source| ReportError::Io { path: path.to_path_buf(), source })
 }
 
 #[cfg(test)]

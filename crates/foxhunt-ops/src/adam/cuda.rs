@@ -98,8 +98,9 @@ pub(crate) fn program_without_guard() -> Program {
     program().define("WITHOUT_GUARD", 1)
 }
 
-/// The program where the images of whole networks follow the parameters.
-pub(crate) fn with_images(program: Program, precision: Precision) -> Program {
+/// The program where the images of whole networks follow the parameters; for [`crate::network_pass::cuda::TARGET`] alone.
+#[must_use]
+pub fn with_images(program: Program, precision: Precision) -> Program {
     with_warpgroup(program, precision, &[]).header("images.cuh", IMAGES_CUH).define("IMAGES", 1)
 }
 

@@ -1,8 +1,8 @@
 // A chain of products over tiles of rows: a tile's units stay in shared memory, where each product's take the place of those before, and
 // weights come as images of stages. Forward through all layers, or back through all but the first.
 //
-// A block has two warpgroups that multiply and a warp that has weights brought. Both warpgroups use a stage, so in one round they have
-// rows of one job. Work is dealt in rounds: two tiles a block as long as more tiles than blocks are left, then one.
+// A block has two warpgroups that multiply and one that has weights brought. Both that multiply use a stage, so in one round they have rows
+// of one job. Work is dealt in rounds: two tiles a block as long as more tiles than blocks are left, then one.
 //
 //   WIDTHS       values of a row at the beginning and behind each product
 //   UNITS_BYTES  shared memory for a warpgroup's units; whole kilobytes
@@ -17,12 +17,13 @@ __host__ __device__ constexpr int width(int i) {
 }
 constexpr int PRODUCTS = width(-1) - 1;
 
-// Of product p: lines of its weights, and steps and lines of k.
+// Of product p: lines of its weights, steps of k, slabs of weights and of units.
 __host__ __device__ constexpr int lines(int p) { return rounded_up(width(p + 1), 16); }
 __host__ __device__ constexpr int steps(int p) { return (width(p) + STEP - 1) / STEP; }
 __host__ __device__ constexpr int slabs(int p) { return (width(p) + RIGHT_LINE - 1) / RIGHT_LINE; }
 __host__ __device__ constexpr int most(int x, int y) { return x > y ? x : y; }
-__host__ __device__ constexpr int most_slabs(int p) { return p == PRODUCTS ? 0 : most((width(p) + LINE - 1) / LINE, most_slabs(p + 1)); }
+__host__ __device__ constexpr int unit_slabs(int p) { return (width(p) + LINE - 1) / LINE; }
+__host__ __device__ constexpr int most_unit_slabs(int p) { return p == PRODUCTS ? 0 : most(unit_slabs(p), most_unit_slabs(p + 1)); }
 __host__ __device__ constexpr int most_lines(int p) { return p == PRODUCTS ? 0 : most(lines(p), most_lines(p + 1)); }
 // Values of k that products look at: those behind the last are 0.
 __host__ __device__ constexpr int padded(int p) { return rounded_up(width(p), PARTS * STEP); }
@@ -35,11 +36,10 @@ __host__ __device__ constexpr int all_turns(int p) { return p == PRODUCTS ? 0 : 
 __host__ __device__ constexpr u32 image_of(int p) { return p == 0 ? 0 : image_of(p - 1) + slabs(p - 1) * lines(p - 1) * 128; }
 
 // Units of a warpgroup: slabs of TILE lines.
-__host__ __device__ constexpr int unit_slabs(int p) { return (width(p) + LINE - 1) / LINE; }
 constexpr int SLAB_BYTES = TILE * 128;
 using Weights = Ring<STAGES, STAGE_BYTES, WORKERS * GROUP / 32>;
 constexpr int BARRIERS = WORKERS * UNITS_BYTES + Weights::BYTES_OF_ALL, SHARED = BARRIERS + WORKERS * 8;
-static_assert(most_slabs(0) * SLAB_BYTES <= UNITS_BYTES && UNITS_BYTES % 1024 == 0 && SHARED <= SHARED_BYTES, "shared memory");
+static_assert(most_unit_slabs(0) * SLAB_BYTES <= UNITS_BYTES && UNITS_BYTES % 1024 == 0 && SHARED <= SHARED_BYTES, "shared memory");
 
 // The tile that a warpgroup has in a round.
 struct Tile {

@@ -211,13 +211,10 @@ fn programs_of(plan: &Plan) -> [Program; 4] {
     ]
 }
 
-/// The programs for some networks, of which a learner compiles those of its own, and the end of an update beside them; for [`TARGET`]
-/// alone.
+/// The programs of a network, of which a learner compiles those of its own; none where it is not served. For [`TARGET`] alone.
 #[must_use]
-pub fn programs(precision: Precision, layouts: &[MlpLayout]) -> Vec<Program> {
-    let plans = layouts.iter().filter_map(|layout| Plan::of_network(layout, precision));
-    let end = crate::adam::cuda::with_images(crate::adam::cuda::program(), precision);
-    plans.flat_map(|plan| programs_of(&plan)).chain([end]).collect()
+pub fn programs(precision: Precision, layout: &MlpLayout) -> Vec<Program> {
+    Plan::of_network(layout, precision).map_or_else(Vec::new, |plan| programs_of(&plan).into())
 }
 
 /// What an update has beside acting.

@@ -139,12 +139,14 @@ __device__ __forceinline__ u32 two_rounded(float low, float high) {
 }
 // max(x, 0) as it is kept, or before it is where that takes two of them; a NaN stays one.
 __device__ __forceinline__ float above_0(float x) {
-  u32 v;
-  if (PRECISION == 2) asm("cvt.rn.relu.tf32.f32 %0, %1;" : "=r"(v) : "f"(x));
-  if (PRECISION == 2) return __uint_as_float(v);
-  float w;
-  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(w) : "f"(x));
-  return w;
+  if (PRECISION == 2) {
+    u32 v;
+    asm("cvt.rn.relu.tf32.f32 %0, %1;" : "=r"(v) : "f"(x));
+    return __uint_as_float(v);
+  }
+  float v;
+  asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(v) : "f"(x));
+  return v;
 }
 
 // Values as they are stored: one, or two side by side, in shared memory or (by address) in memory.

@@ -18,7 +18,7 @@ pub(crate) mod store;
 pub use fault::CheckpointFault;
 pub(crate) use manifest::defining;
 pub use manifest::{Manifest, settings_hash};
-pub use store::{Checkpoint, CheckpointNumber, CheckpointStore, LoadOutcome, load};
+pub use store::{Checkpoint, CheckpointNumber, CheckpointStore, LoadOutcome, load, write_synced};
 
 #[cfg(test)]
 mod tests;

@@ -247,7 +247,11 @@ pub(crate) fn write_sealed<T: serde::Serialize>(
     write_synced(path, text.as_bytes())
 }
 
-pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), MLError> {
+/// Writes a file that is on disk when this returns, as some systems tell only then that there was no room.
+///
+/// # Errors
+/// [`MLError::WriteFailed`].
+pub fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), MLError> {
     let write = || {
         let mut file = File::create(path)?;
         file.write_all(bytes)?;
