@@ -22,8 +22,12 @@ const HOT: &[(&str, &[&str])] = &[
         &["accumulate", "finish", "update", "priorities", "live", "drain_faults"],
     ),
     ("crates/foxhunt-ops/src/gpu_learner/acting.rs", &["acting_q_values", "q_values", "q_values_with"]),
-    ("crates/foxhunt-ops/src/gpu_learner/chain.rs", &["forward", "forward_at_once", "backward"]),
+    (
+        "crates/foxhunt-ops/src/gpu_learner/chain.rs",
+        &["forward", "forward_at_once", "head_and_loss", "backward"],
+    ),
     ("crates/foxhunt-ops/src/network_pass/cuda.rs", &["forward", "backward"]),
+    ("crates/foxhunt-ops/src/cluster_pass/cuda.rs", &["run"]),
     (
         "crates/foxhunt-ops/src/gpu_replay/mod.rs",
         &["queue_insert", "sample", "sample_with", "sample_as", "update"],

@@ -134,6 +134,40 @@ impl Kernel {
         self.set(Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, per_cent)
     }
 
+    /// Clusters of `blocks` blocks that the device can run at once, each block with `threads` threads and `shared` bytes of dynamic shared memory.
+    /// For compute capability 9.0 and up.
+    ///
+    /// # Errors
+    /// [`CudaError::Driver`].
+    pub fn active_clusters(&self, blocks: u32, threads: u32, shared: u32) -> Result<u32, CudaError> {
+        let device = &self.module.device;
+        device.bind()?;
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue {
+                clusterDim: sys::CUlaunchAttributeValue_union__bindgen_ty_1 { x: blocks, y: 1, z: 1 },
+            },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: std::ptr::null_mut(),
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        let mut clusters = 0;
+        // SAFETY: the function belongs to a loaded module; the configuration lives until the call returns.
+        let done = unsafe { sys::cuOccupancyMaxActiveClusters(&mut clusters, self.function, &config) };
+        device.check("cuOccupancyMaxActiveClusters", done.result())?;
+        Ok(clusters.unsigned_abs())
+    }
+
     fn set(&self, attribute: Attribute, value: u32) -> Result<(), CudaError> {
         let device = &self.module.device;
         device.bind()?;

@@ -7,7 +7,7 @@ use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::priority_tree::cuda::programs;
-use foxhunt_ops::{adam, gpu_collect, gpu_learner, network_pass, select_actions};
+use foxhunt_ops::{adam, cluster_pass, gpu_collect, gpu_learner, network_pass, select_actions};
 use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
@@ -65,6 +65,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let end = adam::cuda::with_images(adam::cuda::program(), precision);
         named.push((format!("{} {} with images", end.name, precision.name()), end, 2..3));
+    }
+    for program in cluster_pass::cuda::programs() {
+        let sizes = program.defines.iter().take(5).map(|(_, size)| size.as_str()).collect::<Vec<_>>();
+        // Clusters are from compute capability 9.0 on.
+        named.push((format!("{} {}", program.name, sizes.join("x")), program, 2..4));
     }
     named.push(("select_actions".to_owned(), select_actions::cuda::program(), 0..4));
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,6 +1,7 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
 pub mod adam;
+pub mod cluster_pass;
 pub mod collect;
 pub mod distribution;
 pub mod env_step;

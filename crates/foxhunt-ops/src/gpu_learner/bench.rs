@@ -177,6 +177,12 @@ fn update(
     let flop = 2.0 * batch as f64 * (5 * macs - first.n_in * first.n_out) as f64;
     let mut before = 0.0;
     for (phase, name) in PHASES.iter().enumerate() {
+        let name = match (phase, learner.has_clusters()) {
+            (1, true) => continue,
+            (2, true) => "+ forward, loss, units back",
+            (3, true) => "+ weights back",
+            _ => name,
+        };
         let times = time(stream, UPDATES, |s, _| {
             replay.sample(s, &mut out)?;
             learner.prefix(s, &out, phase)?;
@@ -185,7 +191,7 @@ fn update(
         let us = times[REPLAYS / 2];
         let whole = phase == 5;
         add(BenchRow {
-            op: (*name).to_owned(),
+            op: name.to_owned(),
             rows: batch,
             precision: config.precision,
             programmatic,

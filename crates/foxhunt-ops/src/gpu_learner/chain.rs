@@ -5,6 +5,7 @@ use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 use super::memory::Parameters;
 use super::state::SumArgs;
 use super::{GpuLearner, GpuLearnerError};
+use crate::cluster_pass::cuda::Pass;
 use crate::head_pass::cuda::Units;
 use crate::mlp::cuda::{Ahead, Backward, Forward, Job, stride};
 use crate::network_pass::cuda::{NetworkPass, Passes, WayBack};
@@ -14,19 +15,21 @@ use crate::td_loss::{TargetRule, TdLossParams};
 
 impl GpuLearner {
     /// The beginning of an update of one sub-batch, for timing: behind a sample, up to phase 1 forward through hidden layers, 2 heads
-    /// and loss, 3 backward, 4 and up the whole.
+    /// and loss, 3 backward, 4 and up the whole. Where a cluster does them together, 1 is empty, and 2 holds forward passes and gradients of units
+    /// too.
     pub(crate) fn prefix(
         &mut self,
         stream: &Stream,
         batch: &DeviceBatch,
         phase: usize,
     ) -> Result<(), GpuLearnerError> {
+        let mut ahead = Ahead::LeavesParameters;
         if phase >= 1 {
-            let ahead = self.draw(stream, Ahead::LeavesParameters)?;
-            self.forward(stream, batch, ahead)?;
+            ahead = self.draw(stream, ahead)?;
+            ahead = self.forward(stream, batch, ahead)?;
         }
         if phase >= 2 {
-            self.head_and_loss(stream, batch, 0)?;
+            self.head_and_loss(stream, batch, 0, ahead)?;
         }
         if phase >= 3 {
             self.backward(stream, batch, 0)?;
@@ -37,22 +40,31 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// All two or three forward passes through the hidden layers.
+    /// Whether one launch does what is between the batch and the gradients of weights.
+    pub(crate) fn has_clusters(&self) -> bool {
+        self.cluster_pass.is_some()
+    }
+
+    /// All two or three forward passes through the hidden layers, unless a cluster does them with what follows. Gives what the heads
+    /// then have ahead.
     pub(super) fn forward(
         &self,
         stream: &Stream,
         batch: &DeviceBatch,
-        ahead: Ahead,
-    ) -> Result<(), CudaError> {
-        if let Some(network) = self.network.as_ref().filter(|network| network.updates()) {
-            return self.forward_at_once(network, stream, batch, ahead);
+        mut ahead: Ahead,
+    ) -> Result<Ahead, CudaError> {
+        if self.has_clusters() {
+            return Ok(ahead);
         }
-        let mut ahead = ahead;
+        if let Some(network) = self.network.as_ref().filter(|network| network.updates()) {
+            self.forward_at_once(network, stream, batch, ahead)?;
+            return Ok(Ahead::LeavesParameters);
+        }
         for l in 0..self.layout.layers().len() - 1 {
             self.forward_layer(stream, batch, l, ahead)?;
             ahead = Ahead::LeavesParameters;
         }
-        Ok(())
+        Ok(ahead)
     }
 
     /// All two or three forward passes through the whole network.
@@ -125,12 +137,14 @@ impl GpuLearner {
         Ok(())
     }
 
-    /// The heads, targets, loss and the gradient of the head, and in one launch with them that of the units before.
+    /// The heads, targets, loss and the gradient of the head, and in one launch with them that of the units before, or all of the
+    /// forward passes and the gradients of all units.
     pub(super) fn head_and_loss(
         &self,
         stream: &Stream,
         batch: &DeviceBatch,
         sub: usize,
+        ahead: Ahead,
     ) -> Result<(), CudaError> {
         let (acts, p, l) = (&self.acts, &self.parameters, self.layout.layers().len() - 1);
         let beside = acts.beside.as_ref().unwrap_or(&acts.target_next);
@@ -148,9 +162,19 @@ impl GpuLearner {
             results: &self.results,
             first: sub * batch.len(),
         };
+        if let (Some(cluster_pass), [first, second]) = (&self.cluster_pass, &acts.kept[..]) {
+            let pass = Pass {
+                layers: self.layout.layers(),
+                parameters: [&p.online, &p.target],
+                kept: [first, second],
+                before: [acts.dunits(1), acts.dunits(2)],
+                state: &self.step.state,
+                ahead,
+            };
+            return cluster_pass.run(stream, &pass, &loss, self.config.programmatic);
+        }
         let Some(head_pass) = &self.head_pass else {
             if !self.network.as_ref().is_some_and(NetworkPass::updates) {
-                let ahead = if l == 0 { Ahead::Unknown } else { Ahead::LeavesParameters };
                 self.forward_layer(stream, batch, l, ahead)?;
             }
             return match &self.distribution {
@@ -204,18 +228,23 @@ impl GpuLearner {
             };
             return network.backward(stream, &way, programmatic);
         }
+        // Layers whose inputs' gradients are there already go beside the first of those that make them, or all together.
         let last = self.layout.layers().len() - 1;
-        let (mut first, mut beside) = (last, None);
-        if self.head_pass.is_some() {
-            beside = Some(Backward { before: None, ..self.way_back(batch, sub, last) });
-            first = last - 1;
+        let done = match (&self.cluster_pass, &self.head_pass) {
+            (Some(_), _) => 0,
+            (_, Some(_)) => last,
+            _ => last + 1,
+        };
+        let weights_of = |l| Backward { before: None, ..self.way_back(batch, sub, l) };
+        let mut beside: Vec<_> = (done..=last).rev().map(weights_of).collect();
+        let mut sums = Some(self.sum_args(sub));
+        for l in (0..done).rev() {
+            beside.insert(0, self.way_back(batch, sub, l));
+            let layers = std::mem::take(&mut beside);
+            self.mlp.backward(stream, &layers, sums.take(), &results, &self.step, adam_t, programmatic)?;
         }
-        for l in (0..=first).rev() {
-            let layer = self.way_back(batch, sub, l);
-            let sums = (l == first).then(|| self.sum_args(sub));
-            let layers = [Some(&layer), beside.as_ref()];
-            self.mlp.backward(stream, layers, sums, &results, &self.step, adam_t, programmatic)?;
-            beside = None;
+        if !beside.is_empty() {
+            self.mlp.backward(stream, &beside, sums, &results, &self.step, adam_t, programmatic)?;
         }
         Ok(())
     }
@@ -232,6 +261,7 @@ impl GpuLearner {
             d_stride: stride(layer.n_out),
             x: if l == 0 { &batch.states } else { &acts.kept[l - 1] },
             x_stride: if l == 0 { layer.n_in } else { stride(layer.n_in) },
+            early: l == 0 || self.cluster_pass.is_none(),
             parameters: self.weights()[0],
             before: (l > 0).then(|| acts.dunits(l)),
             gradient: parts.unwrap_or(&self.gradient.whole),

@@ -2,7 +2,7 @@
 //!
 //! The device twin of [`crate::learner`]: given the same state and batches, parameters, moments, TD errors, counts and
 //! faults equal those of [`crate::learner::CpuUpdate`] to the bit. With a [`Precision`] other than f32 products go to tensor
-//! cores and everything else stays. An update is a short chain of kernels, one a step of the arithmetic:
+//! cores, but for those that are as quick without, and everything else stays. An update is a short chain of kernels, one a step of the arithmetic:
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
@@ -13,8 +13,9 @@
 //! | squares of the gradient | `sum_squares` | `adam/` |
 //! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
 //!
-//! On Hopper, in tf32 and bf16, three launches of `network_pass/` stand for those of all layers in large batches, and one for
-//! acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
+//! From compute capability 9.0 on, updates of few rows through two layers have everything up to the gradients of units in one launch of
+//! `cluster_pass/`, in f32 whatever the precision, and the gradients of all weights in one of `backward_layer`. On Hopper, in tf32x3, tf32 and
+//! bf16, three launches of `network_pass/` stand for those of all layers in large batches, and one for acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
 //! `head_pass`; where heads are distributions, with `distribution_loss` (`distribution/`) in the middle.
 //!
 //! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
@@ -42,6 +43,7 @@ use self::config::FAULTS;
 use self::memory::{Activations, Gradient, Parameters, Passing};
 use self::state::StepBuffers;
 use crate::adam::cuda::AdamKernels;
+use crate::cluster_pass::cuda::ClusterPass;
 use crate::distribution::cuda::DistributionKernels;
 use crate::error::check_len;
 use crate::gpu_replay::GpuReplayError;
@@ -92,8 +94,8 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Every program of a learner of this precision, and of the guard and the Q monitor by themselves; with a precision other than
-/// f32 for compute capability 8.0 and up.
+/// Every program of a learner of this precision but those of [`crate::cluster_pass`] and [`crate::network_pass`], and of the guard and the Q
+/// monitor by themselves; with a precision other than f32 for compute capability 8.0 and up.
 #[must_use]
 pub fn programs(precision: Precision) -> Vec<Program> {
     let mut all = crate::mlp::cuda::programs(precision);
@@ -126,6 +128,8 @@ pub struct GpuLearner {
     layout: MlpLayout,
     mlp: MlpKernels,
     head_pass: Option<HeadPass>,
+    /// Instead of `head_pass` and the forward kernels of `mlp` in updates.
+    cluster_pass: Option<ClusterPass>,
     /// For what it serves, instead of the kernels of `mlp` and `head_pass`.
     network: Option<NetworkPass>,
     loss: LossKernel,
@@ -167,9 +171,16 @@ impl GpuLearner {
         let n = layout.len();
         let network = NetworkPass::new(&loader, stream, config, &layout)?;
         let here = network.as_ref().is_some_and(NetworkPass::updates);
+        let cluster_pass =
+            if here { None } else { ClusterPass::new(&loader, config, &layout, stream.device().info())? };
         Ok(Self {
             mlp: MlpKernels::new(&loader, config.learner.precision, stream.device().info())?,
-            head_pass: if here { None } else { Self::head_pass(&loader, stream, config, &layout)? },
+            head_pass: if here || cluster_pass.is_some() {
+                None
+            } else {
+                Self::head_pass(&loader, stream, config, &layout)?
+            },
+            cluster_pass,
             loss: LossKernel::new(&loader)?,
             distribution: (!layout.shape().returns.is_mean())
                 .then(|| DistributionKernels::new(&loader))
@@ -248,8 +259,8 @@ impl GpuLearner {
             return Err(error.into());
         }
         let ahead = if sub == 0 { self.draw(stream, ahead)? } else { ahead };
-        self.forward(stream, batch, ahead)?;
-        self.head_and_loss(stream, batch, sub)?;
+        let ahead = self.forward(stream, batch, ahead)?;
+        self.head_and_loss(stream, batch, sub, ahead)?;
         self.backward(stream, batch, sub)?;
         if self.gradient.splits > 1 && sub + 1 < subs {
             self.join_segments(stream, sub > 0)?;
@@ -492,10 +503,16 @@ impl GpuLearner {
             all.push((name, kernel.resources()?));
         }
         let head_pass = self.head_pass.as_ref().map(HeadPass::kernel);
+        let cluster_pass = self.cluster_pass.as_ref().map(ClusterPass::kernel);
         let distribution = self.distribution.iter().flat_map(DistributionKernels::all);
         let noise = self.noise.iter().flat_map(Noise::all);
         let network = self.network.iter().flat_map(NetworkPass::all);
-        let losses = head_pass.into_iter().chain(network).chain([self.loss.kernel()]).chain(distribution);
+        let losses = head_pass
+            .into_iter()
+            .chain(cluster_pass)
+            .chain(network)
+            .chain([self.loss.kernel()])
+            .chain(distribution);
         for kernel in losses.chain(self.adam.all()).chain(noise) {
             all.push((kernel.symbol().to_owned(), kernel.resources()?));
         }

@@ -25,7 +25,7 @@ extern __shared__ __align__(16) float shared[];
 // where a turn does not wait for the one before.
 
 // What a loss is made from as far as it is the same for all rows, known when this is compiled.
-constexpr LossShape SHAPE = {BRANCHES, DUELING != 0, DOUBLE_DQN != 0, false};
+constexpr LossShape<> SHAPE = {BRANCHES, DUELING != 0, DOUBLE_DQN != 0, false};
 
 // Rows of words on their way to shared memory. Both sides begin at 16-byte boundaries.
 #if __CUDA_ARCH__ >= 900
@@ -182,7 +182,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) head_pass(HeadPassArgs 
   __syncthreads();
   if (threadIdx.x < (8 * ROWS + 31) / 32 * 32) {
     u32 mine = min(r, (u32)ROWS - 1);
-    loss_of_row(a, SHAPE, row, have, of, outputs[mine], means[mine], dhead[mine]);
+    RowLoss found = loss_of_row(a, SHAPE, have, of, outputs[mine], means[mine], dhead[mine]);
+    if (have && threadIdx.x % 8 == 0) found.store(a, row, of);
   }
   __syncthreads();
 #pragma unroll 1

@@ -26,6 +26,8 @@ const Q_FROM_HEAD_CU: &str = include_str!("q_from_head.cu");
 /// Text of `q_from_head.cuh`.
 pub(crate) const Q_FROM_HEAD_CUH: &str = include_str!("q_from_head.cuh");
 
+/// Bytes of shared memory that a multiprocessor keeps for itself of each block's, and that a kernel has beside what is asked for at launch.
+const RESERVED: u32 = 2048;
 /// Values a thread looks at for those that are not finite; in one go, as it waits for all of them together.
 const INSPECTED: usize = 16;
 
@@ -96,14 +98,16 @@ shared_struct! {
         bias_tiles: u32,
         before_tiles: u32,
         lonely: u32,
+        early: u32,
+        pad: u32,
     }
 }
 
 shared_struct! {
-    /// The way back through a layer, and through the one behind it if its units' gradients are there already.
-    pub(crate) struct BackwardPair {
-        of: [BackwardArgs; 2],
-        blocks: u32,
+    /// The way back through up to three layers, whose outputs' gradients are there already.
+    pub(crate) struct BackwardLayers {
+        of: [BackwardArgs; 3],
+        first_block: [u32; 3],
         pad: u32,
     }
 }
@@ -156,7 +160,7 @@ pub fn programs(precision: Precision) -> Vec<Program> {
         HeadArgs::cuda_source(),
         ForwardArgs::cuda_source(),
         BackwardArgs::cuda_source(),
-        BackwardPair::cuda_source(),
+        BackwardLayers::cuda_source(),
     ]
     .concat();
     let structs = format!("#pragma once\n{structs}");
@@ -197,6 +201,8 @@ pub(crate) struct MlpKernels {
     kernels: Vec<[Kernel; 2]>,
     q_from_head: Kernel,
     processors: u32,
+    /// Shared memory of a block of `backward_layer` at most.
+    shared_bytes: u32,
 }
 
 /// One forward product of a launch.
@@ -250,6 +256,8 @@ pub(crate) struct Backward<'a> {
     /// The layer's inputs, f32 `[rows, x_stride]`.
     pub(crate) x: &'a DeviceBuffer<f32>,
     pub(crate) x_stride: usize,
+    /// Whether those inputs are older than the kernel queued just ahead.
+    pub(crate) early: bool,
     pub(crate) parameters: &'a DeviceBuffer<f32>,
     /// Gradient of the units before, f32 `[rows, stride(n_in)]`; none for the first layer.
     pub(crate) before: Option<&'a DeviceBuffer<f32>>,
@@ -321,6 +329,8 @@ impl Backward<'_> {
             bias_tiles,
             before_tiles,
             lonely: 0,
+            early: u32::from(self.early),
+            pad: 0,
         })
     }
 }
@@ -332,6 +342,8 @@ impl MlpKernels {
         precision: Precision,
         device: &DeviceInfo,
     ) -> Result<Self, CudaError> {
+        let (processors, shared_bytes) =
+            (device.multiprocessors, device.shared_bytes.saturating_sub(RESERVED));
         let mut programs = programs(precision);
         let head = programs.pop().unwrap_or_default();
         let fit = programs.iter().zip(tiles(precision).iter().copied());
@@ -343,15 +355,17 @@ impl MlpKernels {
         for (image, tile) in images.into_iter().zip(&tiles) {
             let module = loader.load_image(&image?)?;
             let both = [module.kernel("forward_layer")?, module.kernel("backward_layer")?];
-            for kernel in &both {
+            for (kernel, most) in
+                both.iter().zip([tile.shared_bytes(), tile.shared_bytes().max(shared_bytes)])
+            {
                 kernel.prefer_carveout(CARVEOUT)?;
-                kernel.allow_shared(tile.shared_bytes())?;
+                kernel.allow_shared(most)?;
             }
             kernels.push(both);
         }
         let q_from_head = loader.load(&head)?.kernel("q_from_head")?;
         q_from_head.prefer_carveout(CARVEOUT)?;
-        Ok(Self { tiles, kernels, q_from_head, processors: device.multiprocessors })
+        Ok(Self { tiles, kernels, q_from_head, processors, shared_bytes })
     }
 
     /// All kernels with the name of their tile, for resource reports.
@@ -359,6 +373,13 @@ impl MlpKernels {
         self.kernels.iter().zip(&self.tiles).flat_map(|(kernels, tile)| {
             kernels.iter().map(move |k| (format!("{} {}x{}", k.symbol(), tile.m, tile.n), k))
         })
+    }
+
+    /// Shared memory with which a multiprocessor has room for no more than its share of the blocks, or a tile's where that is more.
+    fn share_of_each(&self, blocks: u32, tile: Tile) -> u32 {
+        let each = blocks.div_ceil(self.processors.max(1)).max(1);
+        let room = (self.shared_bytes / each).saturating_sub(RESERVED);
+        (room & !127).max(tile.shared_bytes())
     }
 
     fn best(&self, work: &[Product]) -> (usize, Tile) {
@@ -445,37 +466,46 @@ impl MlpKernels {
         Ok(q.is_some())
     }
 
-    /// Queues the way back through a layer, and through another beside it; with `sums` one more block sums up the losses.
+    /// Queues the way back through up to three layers, each of which has the gradients of its outputs; with `sums` one more block sums
+    /// up the losses.
     pub(crate) fn backward(
         &self,
         stream: &Stream,
-        layers: [Option<&Backward<'_>>; 2],
+        layers: &[Backward<'_>],
         sums: Option<SumArgs>,
         keep_for_sums: &[&DeviceBuffer<f32>],
         step: &StepBuffers,
         adam_t: &DeviceBuffer<u64>,
         programmatic: bool,
     ) -> Result<(), CudaError> {
-        let layers = || layers.into_iter().flatten();
-        let work: Vec<_> = layers().flat_map(|b| b.work()).collect();
-        let (number, tile) = self.best(&work);
-        let blocks = layers().map(|b| b.blocks(tile)).sum::<u32>() + u32::from(sums.is_some());
-        let lonely = u32::from(blocks <= self.processors);
-        let mut pair: BackwardPair = foxhunt_cuda::bytemuck::Zeroable::zeroed();
-        for (args, b) in pair.of.iter_mut().zip(layers()) {
-            *args = BackwardArgs { lonely, ..b.args(tile)? };
+        let mut args: BackwardLayers = foxhunt_cuda::bytemuck::Zeroable::zeroed();
+        if layers.len() > args.of.len() {
+            return Err(CudaError::Length { what: "layers", got: layers.len(), expected: args.of.len() });
         }
-        pair.blocks = layers().next().map_or(0, |b| b.blocks(tile));
+        let work: Vec<_> = layers.iter().flat_map(Backward::work).collect();
+        let (number, tile) = self.best(&work);
+        let blocks = layers.iter().map(|b| b.blocks(tile)).sum::<u32>() + u32::from(sums.is_some());
+        let lonely = u32::from(blocks <= self.processors);
+        args.first_block = [u32::MAX; 3];
+        let mut first_block = 0;
+        for (i, b) in layers.iter().enumerate() {
+            args.of[i] = BackwardArgs { lonely, ..b.args(tile)? };
+            args.first_block[i] = first_block;
+            first_block += b.blocks(tile);
+        }
         let none: SumArgs = foxhunt_cuda::bytemuck::Zeroable::zeroed();
+        // A kernel that fills most multiprocessors is done nearly everywhere at once: blocks are not to pile up where it left room before.
+        let apart = layers.iter().any(|b| !b.early);
+        let shared = if apart { self.share_of_each(blocks, tile) } else { tile.shared_bytes() };
         let mut launch = Launch::new(&self.kernels[number][1], blocks, tile.threads())
-            .shared(tile.shared_bytes())
+            .shared(shared)
             .programmatic(programmatic)
-            .value(pair)
+            .value(args)
             .value(sums.unwrap_or(none))
             .keep(&step.state)
             .keep(&step.findings)
             .keep(adam_t);
-        for b in layers() {
+        for b in layers {
             launch = launch.keep(b.d).keep(b.x).keep(b.parameters).keep(b.gradient);
             if let Some(before) = b.before {
                 launch = launch.keep(before);
@@ -484,7 +514,7 @@ impl MlpKernels {
         for buffer in keep_for_sums {
             launch = launch.keep(*buffer);
         }
-        // SAFETY: backward_layer(BackwardPair, SumArgs). Rows, inputs and outputs are tested against the counts given, which
+        // SAFETY: backward_layer(BackwardLayers, SumArgs). Rows, inputs and outputs are tested against the counts given, which
         // the buffers hold (checked in `args`); a split writes its own gradient, a layer its own part of it; `sums` names
         // rows that its owner made for this batch. All is kept.
         unsafe { launch.launch(stream) }

@@ -3,9 +3,9 @@
 //   forward_layer     out = finish(x W^T + b) for up to three jobs (online(s), online(s'), target(s')) in one launch;
 //                     for the first layer more blocks count the inputs that are not finite; for acting the head's blocks
 //                     give Q-values where one of them makes whole rows
-//   backward_layer    d_before = mask(d W), and the layer's weight and bias gradients, in one launch, beside them those of the
-//                     head when head_pass.cu made its way back; for the head one more block sums the losses and
-//                     prepares the step
+//   backward_layer    d_before = mask(d W), and the layer's weight and bias gradients, in one launch, beside them those of layers
+//                     whose way back head_pass.cu or cluster_pass.cu made; in the first launch one more block sums the losses
+//                     and prepares the step
 //
 // In f32 every element is the chain of foxhunt-ops/src/mlp/panels.rs (its twin): from the bias over inputs in order, from 0
 // over outputs in order, from 0 over the rows of a segment in order, and nothing depends on the launch shape. With PRECISION
@@ -136,12 +136,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) forward_layer(ForwardAr
   if (beside) dependency_wait();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(BackwardPair pair, SumArgs sums) {
-  u32 block = blockIdx.x;
-  bool second = block >= pair.blocks;
-  const BackwardArgs& a = pair.of[second];
-  block -= second ? pair.blocks : 0;
-  Dependency ahead(pair.of[0].lonely);
+extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(BackwardLayers layers, SumArgs sums) {
+  u32 number = (blockIdx.x >= layers.first_block[1]) + (blockIdx.x >= layers.first_block[2]);
+  const BackwardArgs& a = layers.of[number];
+  u32 block = blockIdx.x - layers.first_block[number];
+  Dependency ahead(layers.of[0].lonely);
   Matrix d = {a.d, a.d_stride, a.rows, a.n_out};
   if (block < a.weight_tiles * a.splits) {
     // Weight gradient: the rows of one segment, or of all, one segment after the other.
@@ -155,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(Backward
     u32 last = a.splits > 1 ? min(a.rows, (split + 1) * a.segment) : a.rows;
     for (u32 first = split * a.segment; first < last; first += a.segment) {
       float acc[THREAD_M][THREAD_N] = {};
-      P::run(acc, d, x, o0, i0, first, min(first + a.segment, last), shared, true, ahead);
+      P::run(acc, d, x, o0, i0, first, min(first + a.segment, last), shared, a.early, ahead);
 #pragma unroll
       for (int i = 0; i < THREAD_M; i++) {
         u32 o = o0 + P::m(i);
@@ -223,5 +222,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_layer(Backward
   }
   ahead.wait();
   dependents_may_start();
-  sum_up(sums, pair.of[0].rows, (double*)shared);
+  sum_up(sums, layers.of[0].rows, (double*)shared);
 }

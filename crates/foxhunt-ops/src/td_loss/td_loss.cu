@@ -34,6 +34,7 @@ extern "C" __global__ void __launch_bounds__(64) td_loss(LossArgs a) {
       for (int k = 0; k < TURNS; k++) outputs[r][net][lane + 8 * k] = v[net][k];
   }
   __syncwarp();
-  LossShape shape = {a.n_branches, a.dueling != 0, a.double_dqn != 0, a.munchausen != 0};
-  loss_of_row(a, shape, row, have, of, outputs[r], means[r], a.dhead + (u64)row * a.head_stride);
+  LossShape<> shape = {a.n_branches, a.dueling != 0, a.double_dqn != 0, a.munchausen != 0};
+  RowLoss found = loss_of_row(a, shape, have, of, outputs[r], means[r], a.dhead + (u64)row * a.head_stride);
+  if (have && lane == 0) found.store(a, row, of);
 }

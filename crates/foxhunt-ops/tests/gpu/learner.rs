@@ -13,9 +13,10 @@ use foxhunt_ops::ring::cuda::DeviceBatch;
 
 use crate::{Gpu, Test};
 
-pub(crate) const TESTS: [Test; 9] = [
+pub(crate) const TESTS: [Test; 10] = [
     ("learner_equals_the_cpu_for_every_head_and_option", every_option),
     ("learner_equals_the_cpu_for_every_size", every_size),
+    ("learner_equals_the_cpu_for_every_cluster", clusters),
     ("learner_gradient_is_close_to_f64", oracle),
     ("learner_skips_what_is_not_finite", skips),
     ("learner_q_values_equal_the_cpu", q_values),
@@ -275,11 +276,37 @@ fn every_size(gpu: &Gpu) {
     pair.same_state();
 }
 
+/// Networks and batches that a cluster does in one launch: every pair of widths, each head, rows from few to the most and one more.
+fn clusters(gpu: &Gpu) {
+    let widths = [64, 128, 256];
+    let pairs = widths.iter().flat_map(|&first| widths.map(|second| [first, second]));
+    let batches: &[usize] =
+        if gpu.small { &[1, 20] } else { &[1, 7, 8, 64, 120, 121, 150, 200, 256, 270, 271] };
+    for (i, hidden) in pairs.enumerate().filter(|(i, _)| !gpu.small || [0, 4].contains(i)) {
+        for (j, &batch) in batches.iter().enumerate() {
+            // Each head, with and without value and double targets, and states of one value to many, in turn.
+            let turn = i + j;
+            let head = [Head::Exposure, Head::Factored, Head::Branching][turn % 3];
+            let state_dim = [51, 1, 9, 64][(turn / 2) % 4];
+            let mut config = config(state_dim, &hidden, head, turn % 5 != 0);
+            config.learner.double = turn % 4 != 3;
+            config.learner.batch = batch;
+            config.learner.accumulation = 1 + usize::from(turn % 7 == 0);
+            let mut pair = Pair::new(gpu, config);
+            for _ in 0..3 {
+                let rows = pair.fresh_rows();
+                assert!(pair.update(&rows));
+            }
+            pair.same_state();
+        }
+    }
+}
+
 /// The gradient against the formulas in f64. Chains of n roundings of terms of about one size grow as sqrt(n) ulp; the
 /// bound is the relative error of the whole gradient in the 2-norm.
 fn oracle(gpu: &Gpu) {
-    for dueling in [false, true] {
-        let mut config = config(51, &[64, 32], Head::Branching, dueling);
+    for (dueling, hidden) in [(false, [64, 32]), (true, [64, 32]), (false, [64, 64]), (true, [128, 256])] {
+        let mut config = config(51, &hidden, Head::Branching, dueling);
         config.learner.batch = 96;
         let mut pair = Pair::new(gpu, config);
         let rows = pair.fresh_rows();
@@ -294,7 +321,7 @@ fn oracle(gpu: &Gpu) {
             size += want.powi(2);
         }
         let relative = (error / size).sqrt();
-        println!("       dueling {dueling}: relative error of the gradient {relative:.2e}");
+        println!("       dueling {dueling}, {hidden:?}: relative error of the gradient {relative:.2e}");
         assert!(relative < 1e-6 && size > 0.0, "{relative:e}");
     }
 }
@@ -303,8 +330,11 @@ fn oracle(gpu: &Gpu) {
 /// and the next healthy update is as if nothing had been.
 fn skips(gpu: &Gpu) {
     type Poison = fn(&mut BatchBuffers, &mut LearnerState);
-    let cases: [(FaultKind, Poison); 9] = [
+    let cases: [(FaultKind, Poison); 12] = [
         (FaultKind::NonFiniteState, |rows, _| rows.states[3] = f32::NAN),
+        (FaultKind::NonFiniteState, |rows, _| *rows.states.last_mut().unwrap() = f32::NAN),
+        (FaultKind::NonFiniteState, |rows, _| *rows.next_states.last_mut().unwrap() = f32::NAN),
+        (FaultKind::NonFiniteReward, |rows, _| *rows.terminated.last_mut().unwrap() = f32::NAN),
         (FaultKind::NonFiniteState, |rows, _| rows.next_states[0] = f32::INFINITY),
         (FaultKind::NonFiniteReward, |rows, _| rows.rewards[1] = f32::NAN),
         (FaultKind::NonFiniteReward, |rows, _| rows.terminated[0] = f32::NEG_INFINITY),
@@ -314,10 +344,15 @@ fn skips(gpu: &Gpu) {
         (FaultKind::NonFiniteGradNorm, |_, state| state.online[..64].fill(3e38)),
         (FaultKind::NonFiniteGradNorm, |rows, _| rows.weights.fill(3e38)),
     ];
+    // A launch a layer, and clusters with few rows and with many.
+    let nets: [(&[usize], usize); 3] = [(&[33, 17], 40), (&[64, 64], 40), (&[128, 128], 265)];
     for (kind, poison) in cases {
-        for accumulation in [1, 2] {
-            let mut config = config(9, &[33, 17], Head::Branching, true);
-            config.learner.batch = 40;
+        for (hidden, batch, accumulation) in nets.iter().flat_map(|&(h, b)| [(h, b, 1), (h, b, 2)]) {
+            if gpu.small && batch > 40 {
+                continue;
+            }
+            let mut config = config(9, hidden, Head::Branching, true);
+            config.learner.batch = batch;
             config.learner.accumulation = accumulation;
             let mut pair = Pair::new(gpu, config);
             let healthy = pair.fresh_rows();
@@ -398,10 +433,20 @@ fn q_values(gpu: &Gpu) {
 
 /// Case D10: captured updates leave the bits of eager ones, wait for nothing, copy nothing and allocate nothing.
 fn graph(gpu: &Gpu) {
+    // A cluster with few rows and one with many, and a launch a layer.
+    for (hidden, batch, launches) in [([64, 64], 64, 6), ([256, 128], 200, 6), ([64, 32], 64, 12)] {
+        let mut config = config(51, &hidden, Head::Factored, true);
+        config.learner.batch = batch;
+        config.learner.accumulation = 2;
+        let learner = GpuLearner::new(&gpu.stream, &config, Some(&cache())).unwrap();
+        let clusters = learner.resources().unwrap().iter().any(|(name, _)| name == "cluster_pass");
+        assert!(!clusters || launches == 6);
+        graph_of(gpu, &config, if clusters { 6 } else { 12 });
+    }
+}
+
+fn graph_of(gpu: &Gpu, config: &GpuLearnerConfig, launches: u64) {
     let s = &gpu.stream;
-    let mut config = config(51, &[64, 64], Head::Factored, true);
-    config.learner.batch = 64;
-    config.learner.accumulation = 2;
     let replays = if gpu.small { 3 } else { 40 };
     let run = |captured: bool, programmatic: bool| {
         let mut config = config.clone();
@@ -420,8 +465,8 @@ fn graph(gpu: &Gpu) {
             (0..replays).for_each(|_| pair.device.update(s, &batches).unwrap());
             let made = driver_calls() - before;
             assert_eq!(made, DriverCalls { launches: made.launches, ..DriverCalls::default() });
-            // Two layers forward, heads and loss, two back, twice; squares and the step.
-            assert_eq!(made.launches, replays * 12);
+            // A cluster, and weight gradients, twice; or two layers forward, heads and loss, two back. Squares and the step.
+            assert_eq!(made.launches, replays * launches);
         }
         s.synchronise().unwrap();
         let before = driver_calls();

@@ -202,8 +202,9 @@ fn gradients(gpu: &Gpu) {
 /// One seed, one result: learners of one state, one of them in a captured graph, stay equal.
 fn repeats(gpu: &Gpu) {
     let s = &gpu.stream;
-    let nets: [(usize, &[usize], usize); 5] = [
+    let nets: [(usize, &[usize], usize); 6] = [
         (51, &[256, 256], 300),
+        (51, &[256, 128], 200),
         (9, &[33, 65, 17], 33),
         (51, &[64], 5000),
         (7, &[200, 33, 250], 1500),
