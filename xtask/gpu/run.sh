@@ -48,7 +48,7 @@ for s in $stages; do
   parity) stage parity 240 "$here/gpu" ;;
   sanitizer)
     for tool in memcheck racecheck synccheck initcheck; do
-      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform compact_ rank_ties rank_cycle rank_captured hot_path_graph bits collect_ learner_graph learner_skips precision_ guard_}
+      stage "$tool" 110 compute-sanitizer --tool "$tool" --error-exitcode 9 "$here/gpu" --small ${SANITIZE:-parity_state parity_batch_larger parity_published parity_uniform compact_ rank_ties rank_cycle rank_captured hot_path_graph bits collect_ learner_equals_the_cpu_for_every_cluster learner_graph learner_skips precision_ guard_}
     done
     ;;
   engine) stage engine 120 "$here/it" cuda:: --test-threads 1 ;;

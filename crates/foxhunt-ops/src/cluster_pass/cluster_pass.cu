@@ -85,7 +85,7 @@ __device__ __forceinline__ u32 in_block(u32 at, u32 rank) {
 // is still read: who has all of one hand-over knows that everyone made its part of it, from all of the one before.
 enum HandOver { UNITS_1, UNITS_2, OUTPUTS_3, GRADIENTS_3, GRADIENTS_2 };
 __device__ __forceinline__ u32 barrier_of(u32 base, HandOver number) { return base + (BARRIERS + 2 * number) * 4; }
-// Makes a barrier: `words` come, and the block itself arrives so many times.
+// Makes a barrier: `words` come, and so many threads of the block arrive, each behind what it wrote.
 __device__ __forceinline__ void expect(u32 base, HandOver number, u32 arrivals, u32 words) {
   u32 barrier = barrier_of(base, number);
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals + 1) : "memory");
@@ -105,11 +105,11 @@ __device__ __forceinline__ void wait_for(u32 base, HandOver number) {
 template <int N>
 __device__ __forceinline__ void hand_over(u32 base, HandOver number, u32 at, u32 words, u32 rank) {
   u32 t = threadIdx.x, barrier = barrier_of(base, number);
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   if (N == 1) __syncwarp();
   else asm volatile("bar.sync 1, %0;" ::"n"(32 * N) : "memory");
-  // One warp tells this block, and copies are shared out among all.
-  if (t == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+  // Copies are shared out among the warps.
   if (t % 32 == 0)
 #pragma unroll 1
     for (u32 i = t / 32 + 1; i < BLOCKS; i += N) {
@@ -322,11 +322,11 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
   u32 base = (u32)__cvta_generic_to_shared(shared);
   u32 own = (ROWS - rank + BLOCKS - 1) / BLOCKS;  // rows rank, rank + BLOCKS, ...
   if (t == 0) {
-    expect(base, UNITS_1, 1, (BLOCKS - 1) * CHUNK1);
-    expect(base, UNITS_2, 1, (BLOCKS - 1) * CHUNK2);
+    expect(base, UNITS_1, 32 * Part1::ALL, (BLOCKS - 1) * CHUNK1);
+    expect(base, UNITS_2, 32 * Part2::ALL, (BLOCKS - 1) * CHUNK2);
     expect(base, OUTPUTS_3, 0, own * (2 + TWICE) * HEAD);
     expect(base, GRADIENTS_3, 0, ROWS * D);
-    expect(base, GRADIENTS_2, 1, (BLOCKS - 1) * ROWS * S2);
+    expect(base, GRADIENTS_2, 32 * PartBack2::ALL, (BLOCKS - 1) * ROWS * S2);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   cluster_arrive();
