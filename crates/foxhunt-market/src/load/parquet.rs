@@ -5,6 +5,8 @@
 
 mod columns;
 mod footer;
+mod format;
+mod thrift;
 
 use std::fs::File;
 use std::path::Path;
@@ -42,7 +44,7 @@ fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
         return Err(corrupt(
             path,
             offset,
-            &"the footer cannot be read: it ends too soon, or holds a list of booleans",
+            &"the footer cannot be read: it ends too soon, or a field is a list of booleans or not of its type",
         ));
     }
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
