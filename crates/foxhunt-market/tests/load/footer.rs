@@ -1,6 +1,11 @@
-//! Parquet footers that keep the decoder busy for nothing.
+//! Parquet footers and page headers that keep the decoder busy for nothing.
 
+use std::sync::Arc;
+
+use arrow_array::StringArray;
 use foxhunt_market::MarketError;
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use parquet::file::properties::{WriterProperties, WriterVersion};
 
 use crate::binary::{parquet_bytes, sample, sample_columns, small_groups};
 use crate::support::{file, load_plain};
@@ -143,4 +148,54 @@ fn fields_of_a_footer_are_of_the_types_of_the_format() {
     // Told as what they are, they may come again.
     let right = [field(1, 5, &[2]), field(6, 8, &[2, b'm', b'e'])].concat();
     assert_eq!(load_plain(&file("bars.parquet", with_fields(&whole, &right)).path).unwrap().bars, bars);
+}
+
+/// Properties of files whose columns have several pages each.
+fn small_pages(version: WriterVersion) -> WriterProperties {
+    WriterProperties::builder()
+        .set_writer_version(version)
+        .set_max_row_group_row_count(Some(3000))
+        .set_data_page_row_count_limit(500)
+        .set_write_batch_size(500)
+        .set_write_page_header_statistics(true)
+        .set_statistics_truncate_length(None)
+        .build()
+}
+
+/// Headers of pages are structs as well, and what they hold is found by the decoder alone.
+#[test]
+fn page_headers_are_of_the_types_of_the_format() {
+    let bars = sample();
+    let closes = |bytes: &[u8]| load_plain(&file("bars.parquet", bytes).path).unwrap().bars.close;
+    for version in [WriterVersion::PARQUET_1_0, WriterVersion::PARQUET_2_0] {
+        let mut columns = sample_columns(&bars);
+        // Texts that do not fit into what is read of a header at first.
+        let symbol = "EURUSD".repeat(900);
+        columns.push(("symbol", Arc::new(StringArray::from(vec![symbol; bars.len()]))));
+        let whole = parquet_bytes(columns, small_pages(version));
+        assert_eq!(closes(&whole), bars.close);
+
+        let scratch = file("bars.parquet", &whole);
+        let mut reader = ParquetMetaDataReader::new().with_page_index_policy(PageIndexPolicy::Required);
+        reader.try_parse(&std::fs::File::open(&scratch.path).unwrap()).unwrap();
+        let metadata = reader.finish().unwrap();
+        let group = 1;
+        let page = |column: usize, page: usize| {
+            metadata.page_index_for_row_group(group).page_locations(column).unwrap()[page].offset as usize
+        };
+        let dictionary = metadata.row_group(group).column(2).dictionary_page_offset().unwrap() as usize;
+        let wrong_type = integer_told_as_text(2);
+        for (name, at) in [("dictionary", dictionary), ("first", page(0, 0)), ("later", page(5, 1))] {
+            for (kind, field) in [("booleans", &BOOLEANS[..]), ("a wrong type", &wrong_type[..])] {
+                let mut bytes = whole.clone();
+                bytes[at..at + field.len()].copy_from_slice(field);
+                refused_for(&format!("{name}, {kind}"), bytes, "the header of a page cannot be read");
+            }
+        }
+        // Nobody reads this one.
+        let mut bytes = whole.clone();
+        let at = page(1, 0);
+        bytes[at..at + BOOLEANS.len()].copy_from_slice(&BOOLEANS);
+        assert_eq!(closes(&bytes), bars.close);
+    }
 }

@@ -1,4 +1,4 @@
-//! The types of the fields of a Parquet file's footer, as the format tells them.
+//! The types of the fields of a Parquet file's footer and page headers, as the format tells them.
 //!
 //! From `parquet.thrift` of <https://github.com/apache/parquet-format>, August 2026. An enum is an [`I32`] and a union
 //! a [`Struct`], of which one field is there. Names and meanings are not here, nor whether a field must be there.
@@ -83,4 +83,10 @@ structs! {
     COLUMN_ORDER { 1: EMPTY, 2: EMPTY, 3: EMPTY }
     ENCRYPTION_ALGORITHM { 1: AES_GCM, 2: AES_GCM }
     AES_GCM { 1: Binary, 2: Binary, 3: Bool }
+    PAGE_HEADER {
+        1: I32, 2: I32, 3: I32, 4: I32, 5: DATA_PAGE_HEADER, 6: EMPTY, 7: DICTIONARY_PAGE_HEADER, 8: DATA_PAGE_HEADER_V2
+    }
+    DATA_PAGE_HEADER { 1: I32, 2: I32, 3: I32, 4: I32, 5: STATISTICS }
+    DICTIONARY_PAGE_HEADER { 1: I32, 2: I32, 3: Bool }
+    DATA_PAGE_HEADER_V2 { 1: I32, 2: I32, 3: I32, 4: I32, 5: I32, 6: I32, 7: Bool, 8: STATISTICS }
 }

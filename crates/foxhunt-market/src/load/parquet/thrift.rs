@@ -9,13 +9,14 @@
 use super::format::Type;
 
 /// The type of the end of a struct's fields.
-const STOP: u8 = 0;
+pub(super) const STOP: u8 = 0;
 /// The type of a struct's value; the others stand in [`Compact::value`].
 const STRUCT: u8 = 12;
 /// Values inside values; the decoder goes as deep.
 const DEPTH: u32 = 64;
 
 /// Bytes not yet walked over. Each walk is none when they end too soon or cannot be.
+#[derive(Clone, Copy)]
 pub(super) struct Compact<'a>(pub(super) &'a [u8]);
 
 impl Compact<'_> {
@@ -25,7 +26,7 @@ impl Compact<'_> {
     }
 
     /// The type that a struct's next field is told to have, or [`STOP`]; its number takes the place of the one before.
-    fn field(&mut self, number: &mut i16) -> Option<u8> {
+    pub(super) fn field(&mut self, number: &mut i16) -> Option<u8> {
         let head = self.byte()?;
         let told = head & 15;
         if told != STOP {
@@ -37,8 +38,13 @@ impl Compact<'_> {
         Some(told)
     }
 
+    /// The value of a field, of the type told, which must be the one `known` to the format, if any.
+    pub(super) fn field_value(&mut self, told: u8, known: Option<&Type>) -> Option<()> {
+        self.value(told, known, DEPTH)
+    }
+
     /// An integer of two bytes or more.
-    fn integer(&mut self) -> Option<i64> {
+    pub(super) fn integer(&mut self) -> Option<i64> {
         let coded = self.varint()?;
         Some((coded >> 1) as i64 ^ -((coded & 1) as i64))
     }
