@@ -5,6 +5,9 @@
 
 mod columns;
 mod footer;
+mod format;
+mod pages;
+mod thrift;
 
 use std::fs::File;
 use std::path::Path;
@@ -42,7 +45,7 @@ fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
         return Err(corrupt(
             path,
             offset,
-            &"the footer cannot be read: it ends too soon, or holds a list of booleans",
+            &"the footer cannot be read: it ends too soon, or a field is a list of booleans or not of its type",
         ));
     }
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
@@ -193,6 +196,25 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Refuses pages whose headers would keep the decoder busy. Their columns must be inside the file.
+    fn check_pages(&self, file: &File, group: usize, mask: &ProjectionMask) -> Result<(), MarketError> {
+        let path = self.context.path;
+        for (leaf, column) in self.metadata.metadata().row_group(group).columns().iter().enumerate() {
+            if !mask.leaf_included(leaf) {
+                continue;
+            }
+            let (start, length) = column.byte_range();
+            let unbounded = pages::unbounded(file, start..start + length)
+                .map_err(|source| MarketError::Io { action: "read", path: path.into(), source })?;
+            if let Some(offset) = unbounded {
+                let reason = "the header of a page cannot be read: it ends too soon, or a field is a list of booleans or \
+                              not of its type; or the page ends behind its column";
+                return Err(corrupt(path, offset, &reason));
+            }
+        }
+        Ok(())
+    }
+
     fn type_error(&self, column: usize, wanted: &'static str) -> MarketError {
         MarketError::ColumnType {
             path: self.context.path.into(),
@@ -206,6 +228,7 @@ impl Reader<'_> {
         // A file handle of its own: handles that are clones share one position.
         let file = open(self.context.path)?;
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.needed.iter().copied());
+        self.check_pages(&file, group, &mask)?;
         ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
             .with_projection(mask)
             .with_row_groups(vec![group])
