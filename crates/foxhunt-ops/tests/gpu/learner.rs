@@ -280,8 +280,7 @@ fn every_size(gpu: &Gpu) {
 fn clusters(gpu: &Gpu) {
     let widths = [64, 128, 256];
     let pairs = widths.iter().flat_map(|&first| widths.map(|second| [first, second]));
-    let batches: &[usize] =
-        if gpu.small { &[1, 20] } else { &[1, 8, 64, 121, 200, 256, 270, 271] };
+    let batches: &[usize] = if gpu.small { &[1, 20] } else { &[1, 8, 64, 121, 200, 256, 270, 271] };
     for (i, hidden) in pairs.enumerate().filter(|(i, _)| !gpu.small || [0, 4].contains(i)) {
         for (j, &batch) in batches.iter().enumerate() {
             // Each head, with and without value and double targets, and states of one value to many, in turn.
