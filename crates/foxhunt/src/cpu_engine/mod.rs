@@ -24,7 +24,7 @@ use crate::engine::{Engine, EngineStatus, Snapshot, WorkTimes};
 use crate::evaluation::{Backtest, backtest};
 use crate::learner::{Batch, Learner, LearnerState, state};
 use crate::policy::{greedy, named};
-use crate::replay::{BatchBuffers, ReplayMemory, StateSource};
+use crate::replay::{BatchBuffers, ReplayMemory, StateSource, check_actions};
 use crate::trainer::StopSignal;
 
 /// An engine on this machine's processor cores.
@@ -199,6 +199,7 @@ impl Core {
 
     /// Everything that can refuse comes before the first change.
     fn restore(&mut self, snapshot: &Snapshot) -> Result<(), MLError> {
+        check_actions(snapshot, self.settings.network.head.n_actions())?;
         let loaded = self.collector.load(snapshot)?;
         let progress = Progress::load(snapshot)?;
         let good = match &self.good {

@@ -10,7 +10,7 @@ use crate::engine::arrays::misfit;
 use crate::engine::progress::Progress;
 use crate::engine::{Snapshot, collect_arrays};
 use crate::learner::state as learner_arrays;
-use crate::replay::device;
+use crate::replay::{check_actions, device};
 
 impl CudaEngine {
     pub(super) fn save(&mut self) -> Result<Snapshot, MLError> {
@@ -34,6 +34,7 @@ impl CudaEngine {
 
     /// Everything that can refuse comes before the first change.
     pub(super) fn load(&mut self, snapshot: &Snapshot) -> Result<(), MLError> {
+        check_actions(snapshot, self.settings.network.head.n_actions())?;
         let layout = self.learner.layout();
         let collected = collect_arrays::load(self.collector.config(), snapshot)?;
         collected.check(self.collector.config(), &self.market).map_err(|error| misfit(error.to_string()))?;

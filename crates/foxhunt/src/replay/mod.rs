@@ -31,7 +31,7 @@ pub use gpu_buffer::{GpuBatch, GpuReplayBuffer, GpuReplayBufferConfig};
 pub(crate) use memory::beta_schedule;
 pub use memory::{ReplayCounters, ReplayMemory};
 pub use snapshot::RestoreReport;
-pub(crate) use snapshot::stored_capacity;
+pub(crate) use snapshot::{check_actions, stored_capacity};
 
 use foxhunt_ops::OpError;
 use foxhunt_ops::gpu_replay::{CudaError, GpuReplayError};

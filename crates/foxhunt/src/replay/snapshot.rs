@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use foxhunt_ops::OpError;
 use foxhunt_ops::priority_tree::PriorityTreeState;
 use foxhunt_ops::rank_sampler::{RankSampler, RankSamplerState};
-use foxhunt_ops::ring::{BatchBuffers, COMPACT_WORDS, CompactRow, Rows, StateSource, check_compact};
+use foxhunt_ops::ring::{
+    BatchBuffers, COMPACT_WORDS, CompactRow, Rows, StateSource, Transition, check_compact,
+};
 
 use super::ReplayMemory;
 use super::convert::{StoredRows, as_rows, to_compact, to_whole};
@@ -301,6 +303,30 @@ impl ReplayMemory {
 pub(crate) fn stored_capacity(snapshot: &Snapshot) -> Option<usize> {
     let shape = Getter(snapshot).u64s("shape", Some(2)).ok()?;
     usize::try_from(shape[0]).ok().filter(|&capacity| capacity > 0)
+}
+
+/// Refuses stored rows with an action that a head of `n_actions` does not have: a memory of its own takes any.
+///
+/// # Errors
+/// [`MLError::Checkpoint`] naming array and row.
+pub(crate) fn check_actions(snapshot: &Snapshot, n_actions: usize) -> Result<(), MLError> {
+    let foreign = |action: u32| action as usize >= n_actions;
+    let (name, found) = match Getter(snapshot).rows()? {
+        StoredRows::Whole(rows) => {
+            let mut actions = rows.actions.iter().copied().enumerate();
+            ("action", actions.find(|(_, action)| foreign(*action)))
+        }
+        StoredRows::Compact(rows) => {
+            let mut actions = rows.iter().map(|row| Transition::unpack(row).action).enumerate();
+            ("compact", actions.find(|(_, action)| foreign(*action)))
+        }
+    };
+    match found {
+        Some((row, action)) => {
+            Err(misfit(format!("replay.{name}: action {action} in row {row} is not below {n_actions}")))
+        }
+        None => Ok(()),
+    }
 }
 
 pub(super) fn refused(error: OpError) -> MLError {
