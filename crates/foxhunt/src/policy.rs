@@ -27,6 +27,7 @@ use crate::checkpoint::{CheckpointFault, settings_hash};
 use crate::engine::{Array, ArrayData, Snapshot};
 use crate::evaluation::Decision;
 use crate::learner::QNetwork;
+use crate::run_folder::RunPaths;
 
 /// Version 1 had no tick size; such a file is read, and says that it has none.
 const FORMAT: Format = Format { name: "foxhunt policy", version: 2 };
@@ -129,6 +130,9 @@ impl Policy {
         let document: Document =
             sealed::read(FORMAT, DOCUMENT, &folder.join(DOCUMENT)).map_err(|fault| match fault {
                 CheckpointFault::Unfinished if !folder.exists() => CheckpointFault::Missing,
+                CheckpointFault::Unfinished if RunPaths::new(folder).folds().exists() => {
+                    CheckpointFault::OneEachFold
+                }
                 CheckpointFault::Unfinished => CheckpointFault::NoPolicy,
                 other => other,
             })?;
@@ -490,5 +494,7 @@ mod tests {
         assert_eq!(fault(&dir.path().join("none")), CheckpointFault::Missing);
         fs::create_dir(dir.path().join("empty")).unwrap();
         assert_eq!(fault(&dir.path().join("empty")), CheckpointFault::NoPolicy);
+        fs::create_dir(dir.path().join("empty/folds")).unwrap();
+        assert_eq!(fault(&dir.path().join("empty")), CheckpointFault::OneEachFold);
     }
 }

@@ -89,6 +89,27 @@ pub enum SettingsError {
     },
 }
 
+/// What the parser calls a type, and what its users do.
+const TYPES: [(&str, &str); 7] = [
+    ("expected usize", "expected a whole number from 0 on"),
+    ("expected u64", "expected a whole number from 0 on"),
+    ("expected u32", "expected a whole number from 0 on"),
+    ("expected f64", "expected a number"),
+    ("expected f32", "expected a number"),
+    ("expected a sequence", "expected a list in brackets"),
+    ("expected a boolean", "expected true or false"),
+];
+
+/// The parser's message, which ends in what it expected and where, with the types as users know them.
+fn in_words(message: &str) -> String {
+    let message = message.trim_end();
+    let (found, wanted) = message.split_at(message.rfind("expected ").unwrap_or(message.len()));
+    match TYPES.iter().find(|(theirs, _)| wanted.starts_with(theirs)) {
+        Some((theirs, ours)) => format!("{found}{ours}{}", &wanted[theirs.len()..]),
+        None => message.to_owned(),
+    }
+}
+
 impl Settings {
     /// Reads settings from TOML text; a missing key takes its default, in a table given in part as well. Does not
     /// validate ranges.
@@ -96,7 +117,7 @@ impl Settings {
     /// # Errors
     /// [`SettingsError::Parse`].
     pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
-        toml::from_str(text).map_err(|e| SettingsError::Parse { reason: e.to_string() })
+        toml::from_str(text).map_err(|e| SettingsError::Parse { reason: in_words(&e.to_string()) })
     }
 
     /// As [`Settings::from_toml`], from a table that was put together; an error names the key, not a line.
@@ -105,7 +126,7 @@ impl Settings {
     /// [`SettingsError::Parse`].
     pub fn from_table(table: toml::Table) -> Result<Self, SettingsError> {
         table.try_into().map_err(|e: toml::de::Error| SettingsError::Parse {
-            reason: e.to_string().trim_end().replace('\n', " "),
+            reason: in_words(&e.to_string()).replace('\n', " "),
         })
     }
 

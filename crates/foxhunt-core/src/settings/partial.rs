@@ -10,7 +10,7 @@ use super::{ExplorationSettings, LearnerSettings, TargetUpdate};
 use crate::LinearSchedule;
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of start, end and steps")]
 struct PartialSchedule {
     start: Option<f64>,
     end: Option<f64>,
@@ -45,7 +45,7 @@ enum TargetKind {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of kind, and of every or tau")]
 struct PartialTarget {
     kind: Option<TargetKind>,
     every: Option<u64>,

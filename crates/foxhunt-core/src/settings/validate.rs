@@ -389,6 +389,29 @@ mod tests {
         }
     }
 
+    /// A value of another type is told in the words of settings, not of the program.
+    #[test]
+    fn types_are_told_in_words() {
+        for (text, words) in [
+            ("[learner]\nbatch = \"x\"", "expected a whole number from 0 on"),
+            ("[learner]\nbatch = -3", "expected a whole number from 0 on"),
+            ("[learner]\ngamma = \"expected usize\"", "expected a number"),
+            ("[learner]\ndouble = 1", "expected true or false"),
+            ("[network]\nhidden = 64", "expected a list in brackets"),
+            ("learner.learning_rate = 1e-3", "expected a table of start, end and steps"),
+            ("learner.target = 3", "expected a table of kind, and of every or tau"),
+        ] {
+            let by_line = Settings::from_toml(text).unwrap_err().to_string();
+            let by_key = Settings::from_table(toml::from_str(text).unwrap()).unwrap_err().to_string();
+            for error in [by_line, by_key] {
+                assert!(error.contains(words), "{text}: {error}");
+                let wanted = error.rsplit("expected ").next().unwrap();
+                let types = ["usize", "u64", "u32", "f64", "struct"];
+                assert!(!types.iter().any(|name| wanted.contains(name)), "{error}");
+            }
+        }
+    }
+
     /// One bad value a rule; each error names its key.
     #[test]
     fn bad_values_are_refused_by_name() {

@@ -10,6 +10,9 @@ pub enum CheckpointFault {
     /// The folder is there, but no policy in it: it is none, or that of a run that has not got so far.
     #[error("no policy.json in it or in its folder policy")]
     NoPolicy,
+    /// The folder of a walk-forward run, whose folds have a policy each.
+    #[error("it is a walk-forward run, with a policy in each of the folders in its folder folds")]
+    OneEachFold,
     /// There is no manifest, so the folder was never finished (case E06).
     #[error("no manifest: it was never finished")]
     Unfinished,
