@@ -47,5 +47,8 @@ pub use bytemuck;
 
 /// Integer names, warp reductions, launch dependencies and ordered memory accesses, under the name `common.cuh`.
 pub const COMMON_CUH: &str = include_str!("cu/common.cuh");
+/// Barriers that count bytes and the copies that tell them, for compute capability 9.0 and up, under the name `barrier.cuh`; behind
+/// `common.cuh`.
+pub const BARRIER_CUH: &str = include_str!("cu/barrier.cuh");
 /// Philox4x32-10 with the addresses of `foxhunt_core::philox`, under the name `philox.cuh`.
 pub const PHILOX_CUH: &str = include_str!("cu/philox.cuh");

@@ -11,6 +11,7 @@
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "copies.cuh"
+#include "barrier.cuh"
 #include "td_loss.cuh"
 
 constexpr int BLOCKS = 8, WARPS = 8, THREADS = 32 * WARPS, NETS = 2, JOBS = 3;
@@ -88,9 +89,10 @@ __device__ __forceinline__ u32 barrier_of(u32 base, HandOver number) { return ba
 // Makes a barrier: `words` come, and so many threads of the block arrive, each behind what it wrote.
 __device__ __forceinline__ void expect(u32 base, HandOver number, u32 arrivals, u32 words) {
   u32 barrier = barrier_of(base, number);
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals + 1) : "memory");
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(words * 4) : "memory");
+  make_barrier(barrier, arrivals + 1);
+  expect_bytes(barrier, words * 4);
 }
+// Behind it what all blocks handed over may be read.
 __device__ __forceinline__ void wait_for(u32 base, HandOver number) {
   u32 done = 0;
   while (!done)
@@ -105,8 +107,8 @@ __device__ __forceinline__ void wait_for(u32 base, HandOver number) {
 template <int N>
 __device__ __forceinline__ void hand_over(u32 base, HandOver number, u32 at, u32 words, u32 rank) {
   u32 t = threadIdx.x, barrier = barrier_of(base, number);
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  arrive(barrier);
+  shared_memory_is_ready();
   if (N == 1) __syncwarp();
   else asm volatile("bar.sync 1, %0;" ::"n"(32 * N) : "memory");
   // Copies are shared out among the warps.
@@ -327,7 +329,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     expect(base, OUTPUTS_3, 0, own * (2 + TWICE) * HEAD);
     expect(base, GRADIENTS_3, 0, ROWS * D);
     expect(base, GRADIENTS_2, 32 * PartBack2::ALL, (BLOCKS - 1) * ROWS * S2);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    barriers_are_made();
   }
   cluster_arrive();
   if (p.ahead < AHEAD_LEAVES_PARAMETERS) dependency_wait();

@@ -3,7 +3,8 @@
 
 use foxhunt_cuda::nvrtc::{self, Nvrtc, Program};
 use foxhunt_cuda::{
-    COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream, shared_struct,
+    BARRIER_CUH, COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream,
+    shared_struct,
 };
 
 use crate::gpu_learner::state::StepState;
@@ -122,6 +123,7 @@ impl Shape {
             .header("common.cuh", COMMON_CUH)
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
             .header("copies.cuh", COPIES_CUH)
+            .header("barrier.cuh", BARRIER_CUH)
             .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
             .header("td_loss.cuh", TD_LOSS_CUH)
             .header("power.cuh", POWER_CUH)

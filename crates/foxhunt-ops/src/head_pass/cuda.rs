@@ -4,7 +4,8 @@
 use foxhunt_core::settings::LearnerSettings;
 use foxhunt_cuda::nvrtc::Program;
 use foxhunt_cuda::{
-    COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream, shared_struct,
+    BARRIER_CUH, COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream,
+    shared_struct,
 };
 
 use crate::gpu_learner::{CARVEOUT, Loader};
@@ -80,6 +81,7 @@ impl Form {
             .header("common.cuh", COMMON_CUH)
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
             .header("copies.cuh", COPIES_CUH)
+            .header("barrier.cuh", BARRIER_CUH)
             .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
             .header("td_loss.cuh", TD_LOSS_CUH)
             .header("power.cuh", POWER_CUH)

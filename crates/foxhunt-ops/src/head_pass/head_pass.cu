@@ -29,35 +29,27 @@ constexpr LossShape<> SHAPE = {BRANCHES, DUELING != 0, DOUBLE_DQN != 0, false};
 
 // Rows of words on their way to shared memory. Both sides begin at 16-byte boundaries.
 #if __CUDA_ARCH__ >= 900
+#include "barrier.cuh"
 // The copy engine takes a row at a time and counts its bytes; the first warp asks for them.
 struct Rows {
   u32 barrier;
   __device__ __forceinline__ void begin(u64* at) {
     barrier = (u32)__cvta_generic_to_shared(at);
     if (threadIdx.x == 0) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      make_barrier(barrier, 1);
+      barriers_are_made();
     }
     __syncwarp();
   }
   __device__ __forceinline__ void expect(u32 rows, u32 n_in) {
-    if (threadIdx.x == 0)
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(rows * n_in * 4) : "memory");
+    if (threadIdx.x == 0) expect_bytes(barrier, rows * n_in * 4);
   }
   __device__ __forceinline__ void fetch(float* to, u32 width, const float* from, u64 stride, u32 rows, u32 n_in) {
     u32 base = (u32)__cvta_generic_to_shared(to);
 #pragma unroll 1
-    for (u32 r = threadIdx.x; r < rows; r += 32)
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(base + r * width * 4),
-                   "l"(from + r * stride), "r"(n_in * 4), "r"(barrier)
-                   : "memory");
+    for (u32 r = threadIdx.x; r < rows; r += 32) bring(base + r * width * 4, from + r * stride, n_in * 4, barrier);
   }
-  __device__ __forceinline__ void wait() {
-    u32 done = 0;
-    while (!done)
-      asm volatile(
-          "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }" : "=r"(done) : "r"(barrier) : "memory");
-  }
+  __device__ __forceinline__ void wait() { wait_for(barrier, 0); }
   static __device__ __forceinline__ bool asks() { return threadIdx.x < 32; }
 };
 #else

@@ -6,7 +6,8 @@ use std::fmt::Write;
 use foxhunt_core::settings::Precision;
 use foxhunt_cuda::nvrtc::{self, Program};
 use foxhunt_cuda::{
-    COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, bytemuck, shared_struct,
+    BARRIER_CUH, COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launch, Stream, bytemuck,
+    shared_struct,
 };
 use rayon::prelude::*;
 
@@ -162,7 +163,7 @@ pub(crate) fn with_warpgroup(program: Program, precision: Precision, shapes: &[u
         Precision::Tf32 | Precision::F32 => 2,
     };
     let text = format!("{}{WARPGROUP_CUH}", products(precision, shapes));
-    program.header("warpgroup.cuh", &text).define("PRECISION", number)
+    program.header("barrier.cuh", BARRIER_CUH).header("warpgroup.cuh", &text).define("PRECISION", number)
 }
 
 /// The programs of a network: forward, back, weight gradient, images.

@@ -30,7 +30,7 @@ __device__ __forceinline__ u32 load_whole(const PassArgs& a, const Tile& tile, u
   u32 t = threadIdx.x % GROUP, row = t % TILE, bad = 0, from = tile.units + FETCHED + row * IN * 4;
   if (t == 0) {
     expect_bytes(barrier, TILE * IN * 4);
-    copy(tile.units + FETCHED, a.x[tile.job] + (u64)tile.first * IN, TILE * IN * 4, barrier);
+    bring(tile.units + FETCHED, a.x[tile.job] + (u64)tile.first * IN, TILE * IN * 4, barrier);
   }
   wait_for(barrier, parity);
 #pragma unroll 2

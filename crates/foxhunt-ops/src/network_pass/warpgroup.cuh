@@ -10,6 +10,7 @@
 // lies split in lines of 64 bytes, all high parts of a slab in front of all low ones, sixteen bytes number i of line r at place
 // i ^ r / 2 % 4. Products of each shape come as `Product<N>` in front of this text (cuda.rs).
 #pragma once
+#include "barrier.cuh"
 
 constexpr int BYTES = PRECISION == 3 ? 2 : 4;
 // Values of k in a step, in a line of a left operand, and in one of a right operand; parts that a right operand has. A slab of either is
@@ -42,8 +43,6 @@ __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
-// What this thread wrote to shared memory may be read by products, and what it wrote or read may be overwritten by the copy engine.
-__device__ __forceinline__ void shared_memory_is_ready() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void group_barrier(u32 group) { asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory"); }
 
 __device__ __forceinline__ float load_float(u32 at) {
@@ -204,28 +203,6 @@ __device__ __forceinline__ void store_right_pair(unsigned char* at, float x, flo
 
 // ------------------------------------------------------------------------------------------------ stages
 
-__device__ __forceinline__ void make_barrier(u32 barrier, u32 arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
-__device__ __forceinline__ void wait_for(u32 barrier, u32 parity) {
-  u32 done = 0;
-  while (!done)
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-}
-
-// The copy engine brings `bytes`, in sixteens, to shared memory and tells a barrier that expects them.
-__device__ __forceinline__ void expect_bytes(u32 barrier, u32 bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ __forceinline__ void copy(u32 to, const void* from, u32 bytes, u32 barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
-
 // DEPTH pieces of shared memory that the copy engine fills and USERS warps empty, in the same order.
 template <int DEPTH, int EACH, int USERS>
 struct Ring {
@@ -242,7 +219,7 @@ struct Ring {
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x == 0) {
       for (u32 i = 0; i < DEPTH; i++) make_barrier(full(i), 1), make_barrier(empty(i), USERS);
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+      barriers_are_made();
     }
     __syncthreads();
   }
@@ -252,7 +229,7 @@ struct Ring {
     wait_for(empty(at), parity ^ 1);
     expect_bytes(full(at), bytes);
   }
-  __device__ __forceinline__ void fetch(u32 offset, const void* from, u32 bytes) const { copy(stage() + offset, from, bytes, full(at)); }
+  __device__ __forceinline__ void fetch(u32 offset, const void* from, u32 bytes) const { bring(stage() + offset, from, bytes, full(at)); }
 
   // Those that empty.
   __device__ __forceinline__ void wait_full() const { wait_for(full(at), parity); }
