@@ -9,11 +9,10 @@ use foxhunt_cuda::{
 
 use crate::gpu_learner::state::StepState;
 use crate::gpu_learner::{CARVEOUT, GpuLearnerConfig, Loader};
-use crate::mlp::cuda::{Ahead, COPIES_CUH, Q_FROM_HEAD_CUH};
+use crate::mlp::cuda::{Ahead, COPIES_CUH};
 use crate::mlp::{Layer, MlpLayout};
-use crate::power::POWER_CUH;
 use crate::td_loss::TargetRule;
-use crate::td_loss::cuda::{Loss, LossArgs, MUNCHAUSEN_CUH, TD_LOSS_CUH};
+use crate::td_loss::cuda::{Loss, LossArgs, with_loss};
 
 const CLUSTER_PASS_CU: &str = include_str!("cluster_pass.cu");
 
@@ -119,15 +118,11 @@ impl Shape {
         let structs =
             [StepState::cuda_source(), ClusterPassArgs::cuda_source(), LossArgs::cuda_source()].concat();
         let [state, first, second, head] = self.widths.map(|width| width as u32);
-        Program::new("cluster_pass.cu", CLUSTER_PASS_CU)
+        with_loss(Program::new("cluster_pass.cu", CLUSTER_PASS_CU))
             .header("common.cuh", COMMON_CUH)
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
             .header("copies.cuh", COPIES_CUH)
             .header("barrier.cuh", BARRIER_CUH)
-            .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
-            .header("td_loss.cuh", TD_LOSS_CUH)
-            .header("power.cuh", POWER_CUH)
-            .header("munchausen.cuh", MUNCHAUSEN_CUH)
             .define("STATE", state)
             .define("FIRST", first)
             .define("SECOND", second)

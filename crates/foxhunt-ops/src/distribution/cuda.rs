@@ -8,9 +8,8 @@ use foxhunt_cuda::{COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, Launc
 use super::categorical::Support;
 use crate::gpu_learner::{CARVEOUT, Loader};
 use crate::mlp::MlpLayout;
-use crate::mlp::cuda::{Q_FROM_HEAD_CUH, branches, stride};
-use crate::power::POWER_CUH;
-use crate::td_loss::cuda::{Loss, LossArgs, MUNCHAUSEN_CUH, TD_LOSS_CUH};
+use crate::mlp::cuda::{branches, stride};
+use crate::td_loss::cuda::{Loss, LossArgs, with_loss};
 
 const DISTRIBUTION_CU: &str = include_str!("distribution.cu");
 const THREADS: u32 = 128;
@@ -59,12 +58,8 @@ pub fn program() -> Program {
         DistributionLossArgs::cuda_source(),
     ]
     .concat();
-    Program::new("distribution.cu", DISTRIBUTION_CU)
+    with_loss(Program::new("distribution.cu", DISTRIBUTION_CU))
         .header("common.cuh", COMMON_CUH)
-        .header("power.cuh", POWER_CUH)
-        .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
-        .header("td_loss.cuh", TD_LOSS_CUH)
-        .header("munchausen.cuh", MUNCHAUSEN_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
 }
 

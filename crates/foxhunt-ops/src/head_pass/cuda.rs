@@ -9,11 +9,10 @@ use foxhunt_cuda::{
 };
 
 use crate::gpu_learner::{CARVEOUT, Loader};
-use crate::mlp::cuda::{COPIES_CUH, Q_FROM_HEAD_CUH};
+use crate::mlp::cuda::COPIES_CUH;
 use crate::mlp::{Layer, MlpLayout};
-use crate::power::POWER_CUH;
 use crate::td_loss::TargetRule;
-use crate::td_loss::cuda::{Loss, LossArgs, MUNCHAUSEN_CUH, TD_LOSS_CUH};
+use crate::td_loss::cuda::{Loss, LossArgs, with_loss};
 
 const HEAD_PASS_CU: &str = include_str!("head_pass.cu");
 
@@ -77,15 +76,11 @@ impl Form {
 
     fn program(self, of: Shape) -> Program {
         let structs = [HeadPassArgs::cuda_source(), LossArgs::cuda_source()].concat();
-        Program::new("head_pass.cu", HEAD_PASS_CU)
+        with_loss(Program::new("head_pass.cu", HEAD_PASS_CU))
             .header("common.cuh", COMMON_CUH)
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
             .header("copies.cuh", COPIES_CUH)
             .header("barrier.cuh", BARRIER_CUH)
-            .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
-            .header("td_loss.cuh", TD_LOSS_CUH)
-            .header("power.cuh", POWER_CUH)
-            .header("munchausen.cuh", MUNCHAUSEN_CUH)
             .define("ROWS", self.rows as u32)
             .define("JOBS", self.jobs as u32)
             .define("UNITS", of.outputs.div_ceil(LANES) as u32)

@@ -12,10 +12,8 @@ use crate::power::POWER_CUH;
 use crate::ring::cuda::DeviceBatch;
 
 const TD_LOSS_CU: &str = include_str!("td_loss.cu");
-/// Text of `td_loss.cuh`.
-pub(crate) const TD_LOSS_CUH: &str = include_str!("td_loss.cuh");
-/// Text of `munchausen.cuh`.
-pub(crate) const MUNCHAUSEN_CUH: &str = include_str!("munchausen.cuh");
+const TD_LOSS_CUH: &str = include_str!("td_loss.cuh");
+const MUNCHAUSEN_CUH: &str = include_str!("munchausen.cuh");
 
 shared_struct! {
     /// Rows, head outputs and results, as the kernel takes them.
@@ -54,9 +52,14 @@ shared_struct! {
 /// The program of the loss.
 #[must_use]
 pub fn program() -> Program {
-    Program::new("td_loss.cu", TD_LOSS_CU)
+    with_loss(Program::new("td_loss.cu", TD_LOSS_CU))
         .header("common.cuh", COMMON_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{}", LossArgs::cuda_source()))
+}
+
+/// A program with what the loss of a row is made of; [`LossArgs`] is to be among its structs.
+pub(crate) fn with_loss(program: Program) -> Program {
+    program
         .header("q_from_head.cuh", Q_FROM_HEAD_CUH)
         .header("td_loss.cuh", TD_LOSS_CUH)
         .header("power.cuh", POWER_CUH)
