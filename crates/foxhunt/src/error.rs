@@ -129,12 +129,14 @@ pub enum MLError {
         fault: CheckpointFault,
     },
     /// A folder holds no checkpoint that can be used; nothing is started from scratch instead (case E06).
-    #[error("no usable checkpoint in {path} ({unusable} unusable)")]
+    #[error("no usable checkpoint in {path} ({unusable} unusable{newest})")]
     NoUsableCheckpoint {
         /// The folder searched.
         path: PathBuf,
         /// Checkpoints found there and refused.
         unusable: usize,
+        /// What is wrong with the newest of them, as part of a sentence; empty when there is none.
+        newest: String,
     },
     /// A run ended before its start was saved, so there is nothing to go on from.
     #[error(

@@ -9,6 +9,7 @@ mod serve;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 pub use serve::Holding;
 
@@ -35,6 +36,9 @@ const DOCUMENT: &str = "policy.json";
 const ARRAYS: &str = "policy.safetensors";
 /// Times a policy is looked at that is replaced meanwhile.
 const ATTEMPTS: u32 = 100;
+/// Times in a row that nothing must have changed before what is wrong with it is told, and the time between them.
+const CALM: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What `policy.json` holds, beside the frame of [`sealed`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,7 +112,7 @@ impl Policy {
         // The last is where a crash in the middle of a replacement leaves the policy before.
         let places = [path.to_path_buf(), path.join("policy"), path.join("policy.old.tmp")];
         let find = || places.iter().find(|folder| folder.join(DOCUMENT).exists()).unwrap_or(&places[0]);
-        let mut attempt = 1;
+        let (mut attempt, mut calm) = (1, 0);
         loop {
             let folder = find();
             let document = || fs::read(folder.join(DOCUMENT)).ok();
@@ -119,8 +123,13 @@ impl Policy {
             };
             // A run that goes on may put a better policy in its place while this one is read.
             let replaced = folder != find() || before != document();
-            if !replaced || attempt == ATTEMPTS {
+            calm = if replaced { 0 } else { calm + 1 };
+            // Two replacements can look the same by chance, so once is not enough.
+            if calm == CALM || attempt == ATTEMPTS {
                 return Err(MLError::CheckpointFile { path: folder.clone(), fault });
+            }
+            if !replaced {
+                std::thread::sleep(PAUSE);
             }
             attempt += 1;
         }
@@ -145,6 +154,10 @@ impl Policy {
         }
         if document.features_hash != features_hash() {
             return foreign("made with another feature table".to_owned());
+        }
+        // Before memory is taken on their word.
+        if let Err(error) = document.settings.validate() {
+            return foreign(format!("made with settings that no run has: {error}"));
         }
         Self::new(&document.settings, document.normaliser, document.tick_size, &arrays)
             .or_else(|error| foreign(error.to_string()))
@@ -486,6 +499,17 @@ mod tests {
         document.state_dim = 50;
         write_sealed(&folder.join(DOCUMENT), FORMAT, &document).unwrap();
         assert!(fault(&folder).to_string().contains("50"));
+        for (key, spoil) in [
+            ("network.hidden", (|s| s.network.hidden = vec![usize::MAX, 2]) as fn(&mut Settings)),
+            ("execution.volatility_window", |s| s.execution.volatility_window = 0),
+            ("execution.half_spread_bps", |s| s.execution.half_spread_bps = -1e308),
+        ] {
+            document = whole.clone();
+            spoil(&mut document.settings);
+            write_sealed(&folder.join(DOCUMENT), FORMAT, &document).unwrap();
+            let fault = fault(&folder).to_string();
+            assert!(fault.contains(key), "{fault}");
+        }
         write_sealed(&folder.join(DOCUMENT), FORMAT, &whole).unwrap();
         Policy::load(&folder).unwrap();
         let arrays = fs::read(folder.join(ARRAYS)).unwrap();

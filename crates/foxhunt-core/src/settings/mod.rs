@@ -90,12 +90,13 @@ pub enum SettingsError {
 }
 
 /// What the parser calls a type, and what its users do.
-const TYPES: [(&str, &str); 7] = [
+const TYPES: [(&str, &str); 8] = [
     ("expected usize", "expected a whole number from 0 on"),
     ("expected u64", "expected a whole number from 0 on"),
     ("expected u32", "expected a whole number from 0 on"),
     ("expected f64", "expected a number"),
     ("expected f32", "expected a number"),
+    ("expected string only", "expected a word in quotes"),
     ("expected a sequence", "expected a list in brackets"),
     ("expected a boolean", "expected true or false"),
 ];
@@ -103,11 +104,39 @@ const TYPES: [(&str, &str); 7] = [
 /// The parser's message, which ends in what it expected and where, with the types as users know them.
 fn in_words(message: &str) -> String {
     let message = message.trim_end();
+    if let Some(found) = message.strip_suffix("wanted string or table") {
+        return format!("{found}expected a word in quotes");
+    }
     let (found, wanted) = message.split_at(message.rfind("expected ").unwrap_or(message.len()));
+    if let Some(name) = wanted.strip_prefix("expected struct ") {
+        return format!(
+            "{found}expected a section{}",
+            name.trim_start_matches(|c: char| c.is_alphanumeric())
+        );
+    }
     match TYPES.iter().find(|(theirs, _)| wanted.starts_with(theirs)) {
         Some((theirs, ours)) => format!("{found}{ours}{}", &wanted[theirs.len()..]),
         None => message.to_owned(),
     }
+}
+
+/// Refuses lists in the place of sections and of tables inside them: the parser would take their values in order.
+fn check_sections(table: &toml::Table) -> Result<(), SettingsError> {
+    let section = |key: &str, value: &toml::Value| match value {
+        toml::Value::Array(_) => Err(SettingsError::Parse {
+            reason: format!("`{key}` is a section with keys of its own, not a list"),
+        }),
+        _ => Ok(()),
+    };
+    for (key, value) in table {
+        section(key, value)?;
+    }
+    for (outer, inner) in [("learner", "learning_rate"), ("learner", "target"), ("exploration", "epsilon")] {
+        if let Some(value) = table.get(outer).and_then(|outer| outer.get(inner)) {
+            section(&format!("{outer}.{inner}"), value)?;
+        }
+    }
+    Ok(())
 }
 
 impl Settings {
@@ -117,6 +146,9 @@ impl Settings {
     /// # Errors
     /// [`SettingsError::Parse`].
     pub fn from_toml(text: &str) -> Result<Self, SettingsError> {
+        if let Ok(table) = toml::from_str::<toml::Table>(text) {
+            check_sections(&table)?;
+        }
         toml::from_str(text).map_err(|e| SettingsError::Parse { reason: in_words(&e.to_string()) })
     }
 
@@ -125,6 +157,7 @@ impl Settings {
     /// # Errors
     /// [`SettingsError::Parse`].
     pub fn from_table(table: toml::Table) -> Result<Self, SettingsError> {
+        check_sections(&table)?;
         table.try_into().map_err(|e: toml::de::Error| SettingsError::Parse {
             reason: in_words(&e.to_string()).replace('\n', " "),
         })

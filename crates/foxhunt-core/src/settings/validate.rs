@@ -389,6 +389,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn lists_are_no_sections() {
+        for (text, key) in [
+            ("learner = [64, 2, 0.5]", "learner"),
+            ("run = []", "run"),
+            ("[[learner]]\nbatch = 3", "learner"),
+            ("exploration.epsilon = [0.9, 0.1, 50]", "exploration.epsilon"),
+            ("learner.target = [\"hard\", 3]", "learner.target"),
+        ] {
+            let by_line = Settings::from_toml(text).unwrap_err().to_string();
+            let by_key = Settings::from_table(toml::from_str(text).unwrap()).unwrap_err().to_string();
+            for error in [by_line, by_key] {
+                assert!(error.contains(&format!("`{key}` is a section")), "{text}: {error}");
+            }
+        }
+    }
+
     /// A value of another type is told in the words of settings, not of the program.
     #[test]
     fn types_are_told_in_words() {
@@ -400,6 +417,8 @@ mod tests {
             ("[network]\nhidden = 64", "expected a list in brackets"),
             ("learner.learning_rate = 1e-3", "expected a table of start, end and steps"),
             ("learner.target = 3", "expected a table of kind, and of every or tau"),
+            ("learner = 5", "expected a section"),
+            ("run.device = 1", "expected a word in quotes"),
         ] {
             let by_line = Settings::from_toml(text).unwrap_err().to_string();
             let by_key = Settings::from_table(toml::from_str(text).unwrap()).unwrap_err().to_string();

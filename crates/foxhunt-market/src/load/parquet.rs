@@ -175,8 +175,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses columns that the footer puts outside the file: the decoder would not survive them.
+    /// Refuses columns that the footer puts outside the file, which the decoder would not survive, and more bytes of columns that
+    /// are read than the file has: row groups would share them, and looking through them take as many times as long.
     fn check_extents(&self, file_bytes: u64) -> Result<(), MarketError> {
+        let (mask, mut read) = (self.mask(), 0_u64);
         for (index, group) in self.metadata.metadata().row_groups().iter().enumerate() {
             let inside = group.num_rows() >= 0
                 && group.columns().iter().all(|column| {
@@ -192,8 +194,18 @@ impl Reader<'_> {
             if !inside {
                 return Err(self.group_error(index, &"the footer names bytes outside the file"));
             }
+            let leaves = group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf));
+            read = leaves.fold(read, |read, (_, column)| read.saturating_add(column.byte_range().1));
+            if read > file_bytes {
+                return Err(self.group_error(index, &"the footer gives row groups the same bytes"));
+            }
         }
         Ok(())
+    }
+
+    /// The columns that are read.
+    fn mask(&self) -> ProjectionMask {
+        ProjectionMask::roots(self.metadata.parquet_schema(), self.needed.iter().copied())
     }
 
     /// Refuses pages whose headers would keep the decoder busy. Their columns must be inside the file.
@@ -227,7 +239,7 @@ impl Reader<'_> {
     fn batches(&self, group: usize, rows: usize) -> Result<ParquetRecordBatchReader, MarketError> {
         // A file handle of its own: handles that are clones share one position.
         let file = open(self.context.path)?;
-        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), self.needed.iter().copied());
+        let mask = self.mask();
         self.check_pages(&file, group, &mask)?;
         ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata.clone())
             .with_projection(mask)

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow_array::StringArray;
 use foxhunt_market::MarketError;
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaDataReader};
+use parquet::file::metadata::{
+    FileMetaData, PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter,
+};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 
 use crate::binary::{parquet_bytes, sample, sample_columns, small_groups};
@@ -198,4 +200,29 @@ fn page_headers_are_of_the_types_of_the_format() {
         bytes[at..at + BOOLEANS.len()].copy_from_slice(&BOOLEANS);
         assert_eq!(closes(&bytes), bars.close);
     }
+}
+
+/// Row groups that are the same bytes over and over: what has to be looked through would be as many times the file.
+#[test]
+fn row_groups_do_not_share_bytes() {
+    let bars = sample();
+    let whole = parquet_bytes(sample_columns(&bars), WriterProperties::builder().build());
+    let scratch = file("bars.parquet", &whole);
+    let metadata =
+        ParquetMetaDataReader::new().parse_and_finish(&std::fs::File::open(&scratch.path).unwrap()).unwrap();
+    let with_groups = |times: i64| {
+        let told = metadata.file_metadata();
+        let rows = told.num_rows() * times;
+        let schema = told.schema_descr_ptr();
+        let told = FileMetaData::new(told.version(), rows, None, None, schema, None);
+        let groups = vec![metadata.row_group(0).clone(); times as usize];
+        let mut bytes = whole.clone();
+        // The writer counts from where it begins.
+        let mut footer = Vec::new();
+        ParquetMetaDataWriter::new(&mut footer, &ParquetMetaData::new(told, groups)).finish().unwrap();
+        bytes.extend(footer);
+        bytes
+    };
+    assert_eq!(load_plain(&file("bars.parquet", with_groups(1)).path).unwrap().bars, bars);
+    refused_for("shared", with_groups(50), "the footer gives row groups the same bytes");
 }

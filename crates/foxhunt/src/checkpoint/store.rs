@@ -159,7 +159,17 @@ impl CheckpointStore {
                 Err(fault) => skipped.push((path, fault)),
             }
         }
-        Err(MLError::NoUsableCheckpoint { path: self.folder.clone(), unusable: skipped.len() })
+        Err(self.none_usable(&skipped))
+    }
+
+    fn none_usable(&self, skipped: &[(PathBuf, CheckpointFault)]) -> MLError {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let newest = skipped.first().map(|(path, fault)| format!("; the newest, {}: {fault}", name(path)));
+        MLError::NoUsableCheckpoint {
+            path: self.folder.clone(),
+            unusable: skipped.len(),
+            newest: newest.unwrap_or_default(),
+        }
     }
 
     /// The newest manifest that can be read, and the folder it is in. What it tells of arrays is not looked at.
@@ -167,13 +177,14 @@ impl CheckpointStore {
     /// # Errors
     /// As [`CheckpointStore::load_newest`].
     pub fn newest_manifest(&self) -> Result<(PathBuf, Manifest), MLError> {
-        let found = self.list()?;
-        let unusable = found.len();
-        let read = |path: &Path| sealed::read(FORMAT, MANIFEST, &path.join(MANIFEST)).ok();
-        found
-            .into_iter()
-            .find_map(|(_, path)| read(&path).map(|manifest| (path, manifest)))
-            .ok_or_else(|| MLError::NoUsableCheckpoint { path: self.folder.clone(), unusable })
+        let mut skipped = Vec::new();
+        for (_, path) in self.list()? {
+            match sealed::read(FORMAT, MANIFEST, &path.join(MANIFEST)) {
+                Ok(manifest) => return Ok((path, manifest)),
+                Err(fault) => skipped.push((path, fault)),
+            }
+        }
+        Err(self.none_usable(&skipped))
     }
 
     fn entries(&self) -> Result<Vec<PathBuf>, MLError> {

@@ -132,6 +132,7 @@ fn an_unfinished_folder_is_passed_over() {
     fs::remove_dir_all(&checkpoint.path).unwrap();
     let error = store.load_newest().unwrap_err();
     assert!(matches!(error, MLError::NoUsableCheckpoint { unusable: 1, .. }), "{error}");
+    assert!(error.to_string().contains("no manifest: it was never finished"), "{error}");
     let nothing = CheckpointStore::new(dir.path().join("none"), 1).load_newest().unwrap_err();
     assert!(matches!(nothing, MLError::NoUsableCheckpoint { unusable: 0, .. }), "{nothing}");
 }

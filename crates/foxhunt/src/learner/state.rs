@@ -61,13 +61,11 @@ fn read_parts(
             false => Err(unfit(format!("{prefix}{part} holds a value that is not finite"))),
         }
     };
-    Ok(LearnerState {
-        online: part("online")?,
-        target: part("target")?,
-        m: part("adam_m")?,
-        v: part("adam_v")?,
-        adam_t,
-    })
+    let v = part("adam_v")?;
+    if v.iter().any(|v| *v < 0.0) {
+        return Err(unfit(format!("{prefix}adam_v holds a mean of squares below 0")));
+    }
+    Ok(LearnerState { online: part("online")?, target: part("target")?, m: part("adam_m")?, v, adam_t })
 }
 
 fn put(to: &mut Snapshot, name: &str, values: &[u64]) {

@@ -8,7 +8,7 @@ use super::prepare::TEST;
 use super::{CheckpointReport, EvaluationReport, Prepared, Trainer, Warning};
 use crate::MLError;
 use crate::checkpoint::{Manifest, settings_hash, state_file};
-use crate::engine::{Array, Snapshot};
+use crate::engine::{Array, ArrayData, Snapshot};
 use crate::evaluation::{Evaluation, Verdict, estimate};
 use crate::ledger::Entry;
 use crate::policy::Policy;
@@ -131,10 +131,46 @@ fn join_best(snapshot: &mut Snapshot, best: &Snapshot) {
 }
 
 /// Takes the best policy's arrays out of a loaded snapshot.
-pub(super) fn split_best(snapshot: &mut Snapshot) -> Option<Snapshot> {
+///
+/// # Errors
+/// [`MLError::Checkpoint`] naming an array that no policy can have.
+pub(super) fn split_best(snapshot: &mut Snapshot) -> Result<Option<Snapshot>, MLError> {
     let best: Vec<(String, Array)> =
         snapshot.arrays.extract_if(.., |name, _| name.starts_with(BEST)).collect();
     let arrays = best.into_iter().map(|(name, array)| (name[BEST.len()..].to_owned(), array));
     let best = Snapshot { arrays: arrays.collect() };
-    (!best.arrays.is_empty()).then_some(best)
+    for (name, array) in &best.arrays {
+        let finite = matches!(&array.data, ArrayData::F32(values) if values.iter().all(|v| v.is_finite()));
+        if !finite {
+            let reason = format!("{BEST}{name} is not f32 or holds a value that is not finite");
+            return Err(MLError::Checkpoint { path: "policy".into(), reason });
+        }
+    }
+    Ok((!best.arrays.is_empty()).then_some(best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_best_policy_that_is_none_is_refused_by_name() {
+        let of = |data| {
+            let arrays = [("best.a".to_owned(), Array { shape: vec![2], data }), ("b".to_owned(), whole())];
+            Snapshot { arrays: arrays.into() }
+        };
+        let mut good = of(ArrayData::F32(vec![1.0, -2.0]));
+        assert_eq!(split_best(&mut good).unwrap().unwrap().arrays.len(), 1);
+        assert_eq!((good.arrays.len(), split_best(&mut good).unwrap()), (1, None));
+        for bad in
+            [ArrayData::F32(vec![1.0, f32::NAN]), ArrayData::F32(vec![f32::INFINITY, 0.0]), whole().data]
+        {
+            let error = split_best(&mut of(bad)).unwrap_err().to_string();
+            assert!(error.contains("best.a"), "{error}");
+        }
+    }
+
+    fn whole() -> Array {
+        Array { shape: vec![2], data: ArrayData::U32(vec![1, 2]) }
+    }
 }

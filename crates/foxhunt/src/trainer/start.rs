@@ -114,9 +114,9 @@ impl<'a> Trainer<'a> {
         let going_on = GoingOn { path: &checkpoint.path, manifest: &manifest, data_hash: bars.data_hash() };
         let settings = going_on.settings(changed.or(written.as_ref()), stored)?;
         let prepared = Prepared::with_normaliser(bars, &settings, manifest.normaliser)?;
-        let best = split_best(&mut checkpoint.snapshot);
+        let best = split_best(&mut checkpoint.snapshot).map_err(|error| in_file(error, &checkpoint.path))?;
         let mut built = build(&settings, &prepared)?;
-        built.engine.restore(&checkpoint.snapshot)?;
+        built.engine.restore(&checkpoint.snapshot).map_err(|error| in_file(error, &checkpoint.path))?;
         if written.as_ref() != Some(&settings) {
             run.rewrite_settings(&settings)?;
         }
@@ -275,4 +275,14 @@ fn merge(path: &Path, kept: &Settings, changed: &Settings) -> Result<Settings, M
         return Ok(merged);
     }
     Err(MLError::SettingsChanged { path: path.to_path_buf(), changes: merged.differences(changed) })
+}
+
+/// The error of a snapshot that does not fit, with the file it came from in front of the part that refused it.
+fn in_file(error: MLError, file: &Path) -> MLError {
+    match error {
+        MLError::Checkpoint { path, reason } => {
+            MLError::Checkpoint { path: file.to_path_buf(), reason: format!("{}: {reason}", path.display()) }
+        }
+        other => other,
+    }
 }
