@@ -2,7 +2,8 @@
 //!
 //! The device twin of [`crate::learner`]: given the same state and batches, parameters, moments, TD errors, counts and
 //! faults equal those of [`crate::learner::CpuUpdate`] to the bit. With a [`Precision`] other than f32 products go to tensor
-//! cores, but for those that are as quick without, and everything else stays. An update is a short chain of kernels, one a step of the arithmetic:
+//! cores, but for those that are as quick without, and everything else stays. An update is a short chain of kernels, one a
+//! step of the arithmetic:
 //!
 //! | launch | kernel | folder |
 //! |---|---|---|
@@ -13,10 +14,12 @@
 //! | squares of the gradient | `sum_squares` | `adam/` |
 //! | norm, guard, gate, Adam, target, records | `apply_update` | `adam/` |
 //!
-//! From compute capability 9.0 on, updates of few rows through two layers have everything up to the gradients of units in one launch of
-//! `cluster_pass/`, in f32 whatever the precision, and the gradients of all weights in one of `backward_layer`. On Hopper, in tf32x3, tf32 and
-//! bf16, three launches of `network_pass/` stand for those of all layers in large batches, and one for acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`, `td_loss` (`td_loss/`) and `backward_layer` stand for
-//! `head_pass`; where heads are distributions, with `distribution_loss` (`distribution/`) in the middle.
+//! From compute capability 9.0 on, updates of few rows through two layers have everything up to the gradients of units in
+//! one launch of `cluster_pass/`, in f32 whatever the precision, and the gradients of all weights in one of
+//! `backward_layer`. On Hopper, in tf32x3, tf32 and bf16, three launches of `network_pass/` stand for those of all layers in
+//! large batches, and one for acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`,
+//! `td_loss` (`td_loss/`) and `backward_layer` stand for `head_pass`; where heads are distributions, with
+//! `distribution_loss` (`distribution/`) in the middle.
 //!
 //! Everything that changes from update to update lives in device memory, so a captured update replays without the host,
 //! which waits for nothing: [`GpuLearner::live`] and [`GpuLearner::drain_faults`] read pinned memory. The learner draws
