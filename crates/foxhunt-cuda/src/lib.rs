@@ -50,5 +50,8 @@ pub const COMMON_CUH: &str = include_str!("cu/common.cuh");
 /// Barriers that count bytes and the copies that tell them, for compute capability 9.0 and up, under the name `barrier.cuh`; behind
 /// `common.cuh`.
 pub const BARRIER_CUH: &str = include_str!("cu/barrier.cuh");
+/// How the blocks of a cluster meet and hand one another what lies in shared memory, for compute capability 9.0 and up, under the name `cluster.cuh`;
+/// behind `barrier.cuh`.
+pub const CLUSTER_CUH: &str = include_str!("cu/cluster.cuh");
 /// Philox4x32-10 with the addresses of `foxhunt_core::philox`, under the name `philox.cuh`.
 pub const PHILOX_CUH: &str = include_str!("cu/philox.cuh");

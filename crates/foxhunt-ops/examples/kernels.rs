@@ -7,7 +7,7 @@ use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::priority_tree::cuda::programs;
-use foxhunt_ops::{adam, cluster_pass, gpu_collect, gpu_learner, network_pass, select_actions};
+use foxhunt_ops::{acting_pass, adam, cluster_pass, gpu_collect, gpu_learner, network_pass, select_actions};
 use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
@@ -62,6 +62,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 // Instructions of one architecture alone.
                 named.push((name, program, 2..3));
             }
+        }
+        for (hidden, rows) in
+            [(vec![256, 256], 1024), (vec![256, 256], 8), (vec![128; 3], 1900), (vec![64], 64)]
+        {
+            let of = layout(51, &hidden);
+            let name = format!("acting_pass.cu {} 51->{hidden:?} {rows}", precision.name());
+            let program =
+                acting_pass::cuda::program(precision, &of, rows, 132).ok_or("a shape that is not served")?;
+            named.push((name, program, 2..3));
         }
         let end = adam::cuda::with_images(adam::cuda::program(), precision);
         named.push((format!("{} {} with images", end.name, precision.name()), end, 2..3));

@@ -1,5 +1,6 @@
 //! One folder per operation: contract, CPU twin, CUDA launcher, kernel and tests side by side.
 
+pub mod acting_pass;
 pub mod adam;
 pub mod cluster_pass;
 pub mod collect;

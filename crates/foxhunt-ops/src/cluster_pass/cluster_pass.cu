@@ -11,7 +11,7 @@
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "copies.cuh"
-#include "barrier.cuh"
+#include "cluster.cuh"
 #include "td_loss.cuh"
 
 constexpr int BLOCKS = 8, WARPS = 8, THREADS = 32 * WARPS, NETS = 2, JOBS = 3;
@@ -67,21 +67,6 @@ extern __shared__ __align__(16) float shared[];
 
 // ------------------------------------------------------------------------------------------------ shared memory of a cluster
 
-// All threads of the cluster meet; nothing is ordered by it but the barriers below and the end of the kernel.
-__device__ __forceinline__ void cluster_arrive() {
-  __syncwarp();
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() {
-  __syncwarp();
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-__device__ __forceinline__ u32 in_block(u32 at, u32 rank) {
-  u32 to;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at), "r"(rank));
-  return to;
-}
-
 // What a block gets of each hand-over is counted by a barrier of its own, bytes that come and its own part. Nothing is handed over in a place that
 // is still read: who has all of one hand-over knows that everyone made its part of it, from all of the one before.
 enum HandOver { UNITS_1, UNITS_2, OUTPUTS_3, GRADIENTS_3, GRADIENTS_2 };
@@ -93,15 +78,7 @@ __device__ __forceinline__ void expect(u32 base, HandOver number, u32 arrivals, 
   expect_bytes(barrier, words * 4);
 }
 // Behind it what all blocks handed over may be read.
-__device__ __forceinline__ void wait_for(u32 base, HandOver number) {
-  u32 done = 0;
-  while (!done)
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done)
-                 : "r"(barrier_of(base, number))
-                 : "memory");
-  __syncwarp();
-}
+__device__ __forceinline__ void wait_for(u32 base, HandOver number) { wait_for_blocks(barrier_of(base, number), 0); }
 
 // Hands `words` that the first N warps wrote to shared memory to the same place of all other blocks of the cluster.
 template <int N>
@@ -114,12 +91,7 @@ __device__ __forceinline__ void hand_over(u32 base, HandOver number, u32 at, u32
   // Copies are shared out among the warps.
   if (t % 32 == 0)
 #pragma unroll 1
-    for (u32 i = t / 32 + 1; i < BLOCKS; i += N) {
-      u32 other = (rank + i) % BLOCKS;
-      asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(in_block(at, other)), "r"(at),
-                   "r"(words * 4), "r"(in_block(barrier, other))
-                   : "memory");
-    }
+    for (u32 i = t / 32 + 1; i < BLOCKS; i += N) hand(at, at, words * 4, barrier, (rank + i) % BLOCKS);
   __syncwarp();
 }
 // Sends words to one block.

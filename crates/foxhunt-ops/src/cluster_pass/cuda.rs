@@ -3,8 +3,8 @@
 
 use foxhunt_cuda::nvrtc::{self, Nvrtc, Program};
 use foxhunt_cuda::{
-    BARRIER_CUH, COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch, Stream,
-    shared_struct,
+    BARRIER_CUH, CLUSTER_CUH, COMMON_CUH, CudaError, DeviceBuffer, DeviceInfo, DevicePtr, Kernel, Launch,
+    Stream, shared_struct,
 };
 
 use crate::gpu_learner::state::StepState;
@@ -123,6 +123,7 @@ impl Shape {
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
             .header("copies.cuh", COPIES_CUH)
             .header("barrier.cuh", BARRIER_CUH)
+            .header("cluster.cuh", CLUSTER_CUH)
             .define("STATE", state)
             .define("FIRST", first)
             .define("SECOND", second)

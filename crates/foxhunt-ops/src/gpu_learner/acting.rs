@@ -3,8 +3,8 @@
 use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 
 use super::{GpuLearner, GpuLearnerError};
+use crate::acting_pass::cuda::Acting;
 use crate::mlp::cuda::{Ahead, Forward, Job, stride};
-use crate::network_pass::cuda::Passes;
 use crate::noise::cuda::Clock;
 
 impl GpuLearner {
@@ -31,7 +31,8 @@ impl GpuLearner {
     }
 
     /// Queues Q-values of the online network without noise for the first `rows` of `states`, f32 `[rows, state_dim]`, into
-    /// `q`, f32 `[rows, n_outputs]`. A row's bits do not depend on the rows around it.
+    /// `q`, f32 `[rows, n_outputs]`. A row's bits do not depend on the rows around it, unless modes other than f32 go layer by layer
+    /// ([`crate::mlp`]), with tiles chosen by the rows of a call.
     ///
     /// # Errors
     /// [`CudaError::Length`] for more rows than the configuration or a buffer has room for, and driver errors.
@@ -70,16 +71,9 @@ impl GpuLearner {
         if let Some(network) = self.network.as_ref().filter(|network| network.acts()) {
             let n_out = self.layout.head().n_out;
             let (out, out_stride) = if indirect { (&pass.head, stride(n_out)) } else { (q, n_out) };
-            let passes = Passes {
-                rows,
-                jobs: &[Job { x: states, parameters, out }],
-                out_stride,
-                of_target: [false; 3],
-                ahead,
-                batch: None,
-                q: (dueling && distribution.is_none()).then_some((&self.layout, q)),
-            };
-            network.forward(stream, &passes, programmatic)?;
+            let job = Job { x: states, parameters, out };
+            let q_now = (dueling && distribution.is_none()).then_some((&self.layout, q));
+            network.act(stream, &Acting { rows, job, out_stride, ahead, q: q_now }, programmatic)?;
             if let Some(kernels) = distribution {
                 kernels.expectations(stream, &self.layout, rows, &pass.head, q, programmatic)?;
             }

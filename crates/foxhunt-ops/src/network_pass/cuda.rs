@@ -12,6 +12,7 @@ use foxhunt_cuda::{
 use rayon::prelude::*;
 
 use super::plan::{Deal, LAYERS, Plan, SHARED_BYTES, THREADS, gradient_stages, mask_len};
+use crate::acting_pass::cuda::{Acting, ActingPass};
 use crate::gpu_learner::memory::{Gradient, Parameters};
 use crate::gpu_learner::state::{STEP_CUH, StepBuffers, StepState, SumArgs};
 use crate::gpu_learner::{CARVEOUT, GpuLearnerConfig, Loader};
@@ -115,20 +116,18 @@ shared_struct! {
     }
 }
 
-/// The instruction for a product of each shape: TILE lines times N.
-fn products(precision: Precision, shapes: &[usize]) -> String {
+/// The instruction for a product of each shape: TILE lines times N. The left operand is a descriptor of shared memory, or four registers.
+fn products(precision: Precision, shapes: &[usize], registers: bool) -> String {
     let (shape, tail) = match precision {
         Precision::Bf16 => ("k16.f32.bf16.bf16", ", 0, 0"),
         _ => ("k8.f32.tf32.tf32", ""),
     };
-    let split = precision == Precision::Tf32x3;
     let mut text = "#pragma once\ntemplate <int N> struct Product;\n".to_owned();
     for n in shapes {
         let sums = n / 2;
         let list = |f: &dyn Fn(usize) -> String| (0..sums).map(f).collect::<Vec<_>>().join(", ");
         let names = list(&|i| format!("%{i}"));
-        // The left operand is a descriptor of shared memory, or four registers.
-        let (left, right, takes, given) = if split {
+        let (left, right, takes, given) = if registers {
             let registers: Vec<_> = (sums..sums + 4).map(|i| format!("%{i}")).collect();
             let values: Vec<_> = (0..4).map(|i| format!("\"r\"(a[{i}])")).collect();
             (format!("{{{}}}", registers.join(", ")), sums + 4, "const unsigned (&a)[4]", values.join(", "))
@@ -138,7 +137,7 @@ fn products(precision: Precision, shapes: &[usize]) -> String {
         // `run` adds to sums that are there, `first` begins them. Nothing can fail in writing to a string.
         let ways = [("run", "+f", 1), ("first", "=&f", 0)];
         let _ = write!(text, "template <> struct Product<{n}> {{");
-        for (name, constraint, adds) in &ways[..1 + usize::from(split)] {
+        for (name, constraint, adds) in ways {
             let outs = list(&|i| format!("\"{constraint}\"(d[{i}])"));
             let _ = write!(
                 text,
@@ -155,14 +154,23 @@ fn products(precision: Precision, shapes: &[usize]) -> String {
     text
 }
 
-/// A program with what warpgroups multiply with, products of these shapes among it.
+/// A program with what warpgroups multiply with, products of these shapes among it. Where values are split, left operands come from registers.
 pub(crate) fn with_warpgroup(program: Program, precision: Precision, shapes: &[usize]) -> Program {
+    with_products(program, precision, &products(precision, shapes, precision == Precision::Tf32x3))
+}
+
+/// The same with both operands from shared memory, whatever the precision.
+pub(crate) fn with_shared_operands(program: Program, precision: Precision, shapes: &[usize]) -> Program {
+    with_products(program, precision, &products(precision, shapes, false))
+}
+
+fn with_products(program: Program, precision: Precision, products: &str) -> Program {
     let number = match precision {
         Precision::Tf32x3 => 1,
         Precision::Bf16 => 3,
         Precision::Tf32 | Precision::F32 => 2,
     };
-    let text = format!("{}{WARPGROUP_CUH}", products(precision, shapes));
+    let text = format!("{products}{WARPGROUP_CUH}");
     program.header("barrier.cuh", BARRIER_CUH).header("warpgroup.cuh", &text).define("PRECISION", number)
 }
 
@@ -239,7 +247,9 @@ struct OfUpdate {
 pub(crate) struct NetworkPass {
     plan: Plan,
     layers: Vec<Layer>,
-    pass: Kernel,
+    /// What passes many rows, and what gives Q-values of few.
+    pass: Option<Kernel>,
+    acting: Option<ActingPass>,
     pack: Kernel,
     online_image: DeviceBuffer<u8>,
     /// Where each parameter goes in an image for the way forward.
@@ -295,7 +305,12 @@ impl NetworkPass {
             return Ok(None);
         }
         let programs = programs_of(&plan);
-        let wanted = |i: usize| plan.updates || i == 0 || i == 3;
+        let acting = if plan.acts_on_few { ActingPass::new(loader, config, layout, device)? } else { None };
+        let passes = plan.updates || (plan.acts && acting.is_none());
+        if !passes && acting.is_none() {
+            return Ok(None);
+        }
+        let wanted = |i: usize| plan.updates || (i == 0 && passes) || i == 3;
         let images: Vec<_> = programs
             .par_iter()
             .enumerate()
@@ -310,11 +325,8 @@ impl NetworkPass {
         };
         let back = kernel(1, "network_back", plan.back.shared)?;
         let gradient = kernel(2, "weight_gradient", gradient_stages(plan.precision).1)?;
-        let (Some(pass), Some(pack)) =
-            (kernel(0, "network_pass", plan.forward.shared)?, kernel(3, "pack_weights", 0)?)
-        else {
-            return Ok(None);
-        };
+        let pass = kernel(0, "network_pass", plan.forward.shared)?;
+        let Some(pack) = kernel(3, "pack_weights", 0)? else { return Ok(None) };
         let weights = |n: usize| stream.zeros("images of weights", n);
         let (forward_bytes, back_bytes) =
             (plan.forward.image_bytes(plan.precision), plan.back.image_bytes(plan.precision));
@@ -345,7 +357,7 @@ impl NetworkPass {
         let forward_map = stream.upload_new("where weights go", &plan.map(layout, false))?;
         let processors = device.multiprocessors as usize;
         let layers = layers.to_vec();
-        Ok(Some(Self { plan, layers, pass, pack, online_image, forward_map, update, processors }))
+        Ok(Some(Self { plan, layers, pass, acting, pack, online_image, forward_map, update, processors }))
     }
 
     /// Whether an update goes this way.
@@ -355,13 +367,14 @@ impl NetworkPass {
 
     /// Whether acting does.
     pub(crate) fn acts(&self) -> bool {
-        self.plan.acts
+        self.plan.acts || self.acting.is_some()
     }
 
     /// All kernels, for resource reports.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Kernel> {
         let update = self.update.iter().flat_map(|of| [&of.back, &of.gradient]);
-        [&self.pass, &self.pack].into_iter().chain(update)
+        let acting = self.acting.as_ref().map(ActingPass::kernel);
+        self.pass.iter().chain(acting).chain([&self.pack]).chain(update)
     }
 
     /// The format of its images.
@@ -426,6 +439,23 @@ impl NetworkPass {
         (args, deal.blocks as u32)
     }
 
+    /// Queues Q-values or head outputs of the online network.
+    pub(crate) fn act(&self, stream: &Stream, of: &Acting<'_>, programmatic: bool) -> Result<(), CudaError> {
+        if let Some(acting) = &self.acting {
+            return acting.run(stream, &self.online_image, of, programmatic);
+        }
+        let passes = Passes {
+            rows: of.rows,
+            jobs: &[of.job],
+            out_stride: of.out_stride,
+            of_target: [false; 3],
+            ahead: of.ahead,
+            batch: None,
+            q: of.q,
+        };
+        self.forward(stream, &passes, programmatic)
+    }
+
     /// Queues forward passes.
     pub(crate) fn forward(
         &self,
@@ -436,7 +466,10 @@ impl NetworkPass {
         let (deal, blocks) = self.deal(of.rows, of.jobs.len());
         let mut args: PassArgs = bytemuck::Zeroable::zeroed();
         let (n_in, n_out) = (self.layers[0].n_in, self.layers.last().map_or(0, |head| head.n_out));
-        let mut launch = Launch::new(&self.pass, blocks, THREADS)
+        let Some(pass) = &self.pass else {
+            return Err(CudaError::Length { what: "forward passes", got: of.jobs.len(), expected: 0 });
+        };
+        let mut launch = Launch::new(pass, blocks, THREADS)
             .shared(self.plan.forward.shared as u32)
             .programmatic(programmatic);
         for (i, job) in of.jobs.iter().enumerate() {

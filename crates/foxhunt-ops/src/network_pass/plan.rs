@@ -2,6 +2,7 @@
 
 use foxhunt_core::settings::Precision;
 
+use crate::acting_pass::cuda::may_serve;
 use crate::gpu_learner::GpuLearnerConfig;
 use crate::mlp::MlpLayout;
 
@@ -89,6 +90,8 @@ pub(crate) struct Plan {
     /// Whether an update of the configuration's batch is done here, and acting.
     pub(crate) updates: bool,
     pub(crate) acts: bool,
+    /// Whether rows to act on may be few enough for clusters ([`crate::acting_pass`]).
+    pub(crate) acts_on_few: bool,
 }
 
 impl Plan {
@@ -97,11 +100,12 @@ impl Plan {
         let precision = config.learner.precision;
         let (batch, rows) = pays_from(precision);
         let (updates, acts) = (config.learner.batch >= batch, config.acting_rows >= rows);
+        let acts_on_few = may_serve(layout, precision, config.acting_rows);
         let serves = precision != Precision::F32 && config.noise.is_none();
-        if !serves || !(updates || acts) {
+        if !serves || !(updates || acts || acts_on_few) {
             return None;
         }
-        Self::of_network(layout, precision).map(|plan| Self { updates, acts, ..plan })
+        Self::of_network(layout, precision).map(|plan| Self { updates, acts, acts_on_few, ..plan })
     }
 
     /// The plan of a network that both acts and learns.
@@ -118,7 +122,8 @@ impl Plan {
         // The head's outputs, and means of up to four branches, take the place of units.
         let head = 4 * TILE * (lines(back[0]) + 1 + 4);
         let forward = Chain::new(widths, precision, head)?;
-        Some(Self { precision, forward, back: Chain::new(back, precision, 0)?, updates: true, acts: true })
+        let back = Chain::new(back, precision, 0)?;
+        Some(Self { precision, forward, back, updates: true, acts: true, acts_on_few: true })
     }
 
     /// Where each parameter goes in the image for one way, as `images.cuh` says.
@@ -197,7 +202,7 @@ pub(crate) fn parts(precision: Precision) -> usize {
 }
 
 /// Values of k in a line of a left operand.
-fn line(precision: Precision) -> usize {
+pub(crate) fn line(precision: Precision) -> usize {
     LINE_BYTES / if precision == Precision::Bf16 { 2 } else { 4 }
 }
 

@@ -25,9 +25,11 @@ __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cv
 
 // ------------------------------------------------------------------------------------------------ products
 
-// Eight lines make a pattern; 1 stands for one of 128 bytes a line, 2 for 64.
-__device__ __forceinline__ u64 operand(u32 at, u32 pattern = 1) {
-  return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(1024 / pattern >> 4) << 32 | (u64)pattern << 62;
+// Eight lines of 128, 64 or 32 bytes make a pattern, of which 1, 2 and 3 stand for these.
+template <int LINE_BYTES = 128>
+__device__ __forceinline__ u64 operand(u32 at) {
+  constexpr u64 PATTERN = LINE_BYTES == 128 ? 1 : LINE_BYTES == 64 ? 2 : 3;
+  return (u64)(at >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(8 * LINE_BYTES >> 4) << 32 | PATTERN << 62;
 }
 
 // Products write registers on their own: between two pins nothing else touches them.
@@ -76,7 +78,7 @@ template <int FIRST, int N, int COUNT>
 __device__ __forceinline__ void multiply_split(float (&acc)[COUNT], const Split& a, u32 b, u32 low) {
   if constexpr (FIRST < N) {
     constexpr int HERE = N - FIRST < PIECE ? N - FIRST : PIECE;
-    u64 high = operand(b + FIRST * 64, 2), rest = operand(low + FIRST * 64, 2);
+    u64 high = operand<64>(b + FIRST * 64), rest = operand<64>(low + FIRST * 64);
     float part[HERE / 2];
     begin_products();
     // The smallest first.
@@ -166,6 +168,10 @@ __device__ __forceinline__ void store_pair(unsigned char* at, float x, float y) 
   else *(u32*)at = two_rounded(x, y);
 }
 // Values that are rounded to tf32 already.
+__device__ __forceinline__ void store_kept(u32 at, float x) {
+  if (BYTES == 4) asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+  else store_rounded(at, x);
+}
 __device__ __forceinline__ void store_rounded_pair(u32 at, float x, float y) {
   if (BYTES == 4) asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(at), "r"(__float_as_uint(x)), "r"(__float_as_uint(y)) : "memory");
   else store_pair(at, x, y);

@@ -3,6 +3,7 @@
 use foxhunt_core::record::FaultKind;
 use foxhunt_core::settings::Precision;
 use foxhunt_core::{Head, ReturnModel};
+use foxhunt_ops::acting_pass;
 use foxhunt_ops::gpu_learner::{GpuLearner, GpuLearnerConfig};
 use foxhunt_ops::learner::LearnerState;
 use foxhunt_ops::mlp::MlpLayout;
@@ -11,8 +12,9 @@ use foxhunt_ops::ring::BatchBuffers;
 use crate::learner::{cache, config, rows, same, upload};
 use crate::{Gpu, Test, oracle};
 
-pub(crate) const TESTS: [Test; 8] = [
+pub(crate) const TESTS: [Test; 9] = [
     ("precision_q_values_are_as_close_to_f64_as_the_format", q_values),
+    ("precision_of_few_rows_is_that_of_many", few_rows),
     ("precision_of_a_linear_gradient_is_the_format_s", linear_gradient),
     ("precision_gradients_are_close_to_f64", gradients),
     ("precision_gives_the_same_bits_again_and_in_a_graph", repeats),
@@ -115,6 +117,71 @@ fn q_values(gpu: &Gpu) {
         }
     }
     println!("       largest relative error of Q-values, f32 / tf32x3 / tf32 / bf16: {}", told(&worst));
+}
+
+/// Few rows are dealt to clusters, in as many ways as there are widths of layers, kinds of heads and rows that do not come out even.
+fn few_rows(gpu: &Gpu) {
+    type Case<'a> = (usize, &'a [usize], Head, bool, ReturnModel, &'a [usize]);
+    let mean = ReturnModel::Mean;
+    let cases: [Case<'_>; 7] = [
+        (51, &[256, 256], Head::Factored, true, mean, &[1, 64, 300, 1024, 1900]),
+        (51, &[256, 256], Head::Exposure, true, ReturnModel::Quantiles { n: 8 }, &[64]),
+        (7, &[64], Head::Exposure, true, mean, &[300]),
+        (130, &[128, 128, 128], Head::Branching, true, mean, &[1024]),
+        (33, &[256], Head::Factored, false, mean, &[300]),
+        (64, &[64, 64], Head::Branching, true, mean, &[1900]),
+        (1, &[128, 128], Head::Exposure, false, mean, &[64]),
+    ];
+    let (mut worst, mut on_clusters) = ([0.0_f64; 3], 0);
+    for (state_dim, hidden, head, dueling, returns, rooms) in cases {
+        let mut config = config(state_dim, hidden, head, dueling);
+        config.shape.returns = returns;
+        config.learner.batch = 1;
+        for &room in if gpu.small { &[40] } else { rooms } {
+            config.acting_rows = room;
+            let states = rows(&config, room, 7).states;
+            let on_device = gpu.stream.upload_new("states", &states).unwrap();
+            let layout = MlpLayout::new(config.shape.clone());
+            let give = |learner: &mut GpuLearner, n: usize| {
+                let mut q = gpu.stream.zeros("q", [room, layout.n_outputs()]).unwrap();
+                learner.q_values(&gpu.stream, &on_device, n, &mut q).unwrap();
+                gpu.stream.download(&q).unwrap()
+            };
+            let want = if returns.is_mean() {
+                oracle::q_values(&layout, &layout.init(3), &states)
+            } else {
+                let plain = give(&mut learner(gpu, &config, Precision::F32), room);
+                plain.into_iter().map(f64::from).collect()
+            };
+            for (mode, precision) in TENSOR.into_iter().enumerate() {
+                let mut learner = learner(gpu, &config, precision);
+                let all = give(&mut learner, room);
+                let error = distance(&all, &want);
+                let bound = rounding(precision) * (4 * layout.layers().len()) as f64;
+                assert!(error < bound, "{precision:?} {head:?} {hidden:?} {room}: {error:e}, not {bound:e}");
+                worst[mode] = worst[mode].max(error);
+                let processors = gpu.device.info().multiprocessors;
+                let here = acting_pass::cuda::program(precision, &layout, room, processors).is_some();
+                on_clusters += usize::from(here);
+                // Layer by layer, as tf32x3 goes otherwise, tiles are chosen by the rows of a call.
+                if precision == Precision::Tf32x3 && !here {
+                    continue;
+                }
+                for few in [1, room / 3, room - 1] {
+                    let (few, end) = (few.max(1), few.max(1) * layout.n_outputs());
+                    let again = give(&mut learner, few);
+                    // The same bits among others, and rows behind them are left alone.
+                    let blank = vec![0.0; all.len() - end];
+                    let name = format!("{few} of {room} rows, {precision:?} {hidden:?}");
+                    same(&again, &[&all[..end], &blank].concat(), &name);
+                }
+            }
+        }
+    }
+    if gpu.device.info().compute_capability == (9, 0) {
+        assert!(on_clusters >= 18, "{on_clusters} on clusters");
+    }
+    println!("       largest relative error of Q-values, tf32x3 / tf32 / bf16: {}", told(&worst));
 }
 
 /// Without hidden layers and without bootstrap nothing turns on a rounding error: the gradient is a product of TD errors
