@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         for (hidden, rows) in
-            [(vec![256, 256], 1024), (vec![256, 256], 8), (vec![128; 3], 1900), (vec![64], 64)]
+            [(vec![256, 256], 1024), (vec![256, 256], 8), (vec![128; 3], 1900), (vec![64], 11_000)]
         {
             let of = layout(51, &hidden);
             let name = format!("acting_pass.cu {} 51->{hidden:?} {rows}", precision.name());

@@ -314,7 +314,10 @@ __device__ __forceinline__ void layer(const ActingArgs& a, u32 base, u32 rank, u
       for (int i = 0; i < ROWS / 4 * HALVES; i++) store_kept(to[i % (2 * HALVES)] + i / (2 * HALVES) * 1024, acc[i]);
     }
     rows_are_stored();
-    if (L + 1 < LAYERS && t % 32 == 0 && t / 32 + 1 < BLOCKS) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + t / 32 + 1) % BLOCKS);
+    // In the order in which they are used: each block gets from one at a time.
+    if (L + 1 < LAYERS && t == 0)
+#pragma unroll 1
+      for (u32 i = 1; i < BLOCKS; i++) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - i) % BLOCKS);
     layer<L + 1>(a, base, rank, group);
   }
 }

@@ -20,7 +20,7 @@ const ACTING_PASS_CU: &str = include_str!("acting_pass.cu");
 const THREADS: u32 = 256;
 const SHARE: usize = 64;
 /// Rows of a cluster at most; from there on whole networks a block are as quick.
-const MOST_ROWS: usize = 64;
+const MOST_ROWS: usize = 96;
 /// The first compiler that has all instructions of the kernel.
 const COMPILER: (u32, u32) = (12, 1);
 
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn a_cluster_has_as_few_rows_as_there_are_clusters_for() {
         let layout = layout(51, &[256, 256]);
-        let of = |precision| [1, 240, 241, 1024, 1200, 1201, 1920, 1921].map(|n| rows(&layout, precision, n));
-        assert_eq!(of(Precision::Tf32), [8, 8, 16, 40, 40, 48, 64, 0]);
+        let of = |precision| [1, 240, 241, 1024, 1200, 1201, 2880, 2881].map(|n| rows(&layout, precision, n));
+        assert_eq!(of(Precision::Tf32), [8, 8, 16, 40, 40, 48, 96, 0]);
         assert_eq!(of(Precision::Bf16), of(Precision::Tf32));
         assert_eq!(of(Precision::Tf32x3), [8, 8, 16, 40, 40, 0, 0, 0], "shared memory ends");
         assert_eq!(of(Precision::F32), [0; 8]);

@@ -124,7 +124,7 @@ fn few_rows(gpu: &Gpu) {
     type Case<'a> = (usize, &'a [usize], Head, bool, ReturnModel, &'a [usize]);
     let mean = ReturnModel::Mean;
     let cases: [Case<'_>; 7] = [
-        (51, &[256, 256], Head::Factored, true, mean, &[1, 64, 300, 1024, 1900]),
+        (51, &[256, 256], Head::Factored, true, mean, &[1, 64, 300, 1024, 2800]),
         (51, &[256, 256], Head::Exposure, true, ReturnModel::Quantiles { n: 8 }, &[64]),
         (7, &[64], Head::Exposure, true, mean, &[300]),
         (130, &[128, 128, 128], Head::Branching, true, mean, &[1024]),

@@ -75,9 +75,12 @@ pub fn run_soak(
     let mut rows: Vec<SoakRow> = Vec::new();
     let (start, mut seen) = (Instant::now(), Seen::default());
     while start.elapsed() < config.time || rows.len() < 2 {
+        // The last look is at the end of the time.
+        let left = config.time.saturating_sub(start.elapsed());
+        let interval = if left.is_zero() { config.every } else { config.every.min(left) };
         let begun = Instant::now();
         let before = (seen.env_steps, seen.updates);
-        while begun.elapsed() < config.every {
+        while begun.elapsed() < interval {
             seen.epoch(&mut engine)?;
         }
         let took = begun.elapsed().as_secs_f64();
