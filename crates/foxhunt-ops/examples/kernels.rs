@@ -63,11 +63,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 named.push((name, program, 2..3));
             }
         }
-        for (hidden, rows) in
-            [(vec![256, 256], 1024), (vec![256, 256], 8), (vec![128; 3], 1900), (vec![64], 11_000)]
-        {
-            let of = layout(51, &hidden);
-            let name = format!("acting_pass.cu {} 51->{hidden:?} {rows}", precision.name());
+        // As few and as many rows as a cluster has, and last chunks of states of several lengths.
+        for (state_dim, hidden, rows) in [
+            (51, vec![256, 256], 1024),
+            (51, vec![256, 256], 8),
+            (33, vec![128; 3], 1900),
+            (48, vec![64], 11_000),
+            (112, vec![64], 4000),
+        ] {
+            let of = layout(state_dim, &hidden);
+            let name = format!("acting_pass.cu {} {state_dim}->{hidden:?} {rows}", precision.name());
             let program =
                 acting_pass::cuda::program(precision, &of, rows, 132).ok_or("a shape that is not served")?;
             named.push((name, program, 2..3));

@@ -5,8 +5,8 @@
 // A cluster of BLOCKS blocks has ROWS rows. Of each hidden layer a block makes SHARE units, and hands them to all blocks of the cluster; of
 // the head it has the part of each sum that comes from its own units of the last layer, and gives each block the parts of the rows whose outputs that one
 // finishes. Weights are the left operand of a product, of 64 lines, and rows the right one, so that there may be few.
-// Elements are sums of a tensor core over k in order, the bias added last; with tf32x3 two warpgroups have every other 16 values of k. Those of the head
-// are sums of the blocks' parts in order. A row's do not depend on other rows.
+// Elements are sums of a tensor core over k, the bias added last: of a middle layer from the block's own units on and around, with tf32x3 in two warpgroups
+// that have every other 16 values of a whole chunk of k. Those of the head are sums of the blocks' parts in order. A row's do not depend on other rows.
 // Moved: an image once a cluster, then rows * (n_in * BLOCKS + n_outputs) words through L2.
 //
 //   WIDTHS   values of a row at the beginning and behind each product; hidden layers have SHARE units for each block
@@ -28,7 +28,7 @@ __host__ __device__ constexpr bool all_as_wide(int l) { return l == PRODUCTS || 
 static_assert(LAYERS > 0 && all_as_wide(1) && HEAD <= SHARE && ROWS % 8 == 0 && OWN * BLOCKS == ROWS, "shape");
 __host__ __device__ constexpr int most(int x, int y) { return x > y ? x : y; }
 
-// Warpgroups that share the values of k of a product: what is summed apart is waited for, which the other uses.
+// Warpgroups that multiply: with tf32x3 both, as one uses the time in which the other waits for what is summed apart.
 constexpr int GROUPS = PARTS, ALL = 2 * GROUP, WARPS = ALL / 32;
 
 // Of product p: lines of its weights in an image and in a block, values of k it looks at in a block, and slabs of them. The last has the block's own units
@@ -41,8 +41,9 @@ __host__ __device__ constexpr int weight_bytes(int p) { return slabs_of(depth(p)
 // Where product p begins in an image.
 __host__ __device__ constexpr u32 image_of(int p) { return p == 0 ? 0 : image_of(p - 1) + slabs_of(width(p - 1)) * image_lines(p - 1) * 128; }
 
-// Shared memory, in bytes. Rows: slabs of ROWS lines, with tf32x3 low parts of the same elsewhere. In the place of units that have been used lie states as
-// they come, and parts of the head's sums on their way out and those that came. The head's weights take the place of the first layer's.
+// Shared memory, in bytes. First what products read of rows, slabs of ROWS lines: states, then each layer's units, a chunk from each block, then the last
+// layer's own. Behind states they lie as they come, and behind these parts of the head's sums on their way out and those that came: where units of a middle
+// layer have been used by then. Then low parts, with tf32x3, and weights; the head's take the place of the first layer's.
 constexpr int SLAB = ROWS * 128, PART = rounded_up(HEAD, 8) + 4, PART_BYTES = OWN * PART * 4, ALL_PARTS = BLOCKS * PART_BYTES;
 __host__ __device__ constexpr int row_slabs(int k) { return (k + LINE - 1) / LINE; }
 constexpr int UNIT_BYTES = row_slabs(UNITS) * SLAB, STATE_BYTES = row_slabs(IN) * SLAB, CHUNK = SHARE / LINE * SLAB;
@@ -137,7 +138,7 @@ struct Operands {
   __device__ __forceinline__ u64 low_rows_at(int step) const { return at_step<128, SLAB>(low, step); }
 };
 
-// acc = what this warpgroup has of product p for all rows. All threads come here. Between the first of a chunk's products and the wait for the last of
+// acc = what this warpgroup has of product p for all rows; nothing in one that does not multiply. All threads come here. Between the first of a chunk's products and the wait for the last of
 // them is nothing but what is certain when this is compiled: otherwise the compiler lets them go one after another.
 #if PRECISION == 1
 // N times 16 values of k, the first of them number `first`, the others every EVERY-th behind it.

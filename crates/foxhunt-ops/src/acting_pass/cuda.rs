@@ -19,7 +19,8 @@ const ACTING_PASS_CU: &str = include_str!("acting_pass.cu");
 /// Threads of a block, and units of a layer that it makes, as in the kernel.
 const THREADS: u32 = 256;
 const SHARE: usize = 64;
-/// Rows of a cluster at most; from there on whole networks a block are as quick.
+/// Rows of a cluster at most: with more, blocks have so much shared memory that they find no room beside the kernel ahead, and from 112 on the compiler
+/// runs out of registers for some widths of states.
 const MOST_ROWS: usize = 96;
 /// The first compiler that has all instructions of the kernel.
 const COMPILER: (u32, u32) = (12, 1);

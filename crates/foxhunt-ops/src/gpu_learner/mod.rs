@@ -17,7 +17,7 @@
 //! From compute capability 9.0 on, updates of few rows through two layers have everything up to the gradients of units in
 //! one launch of `cluster_pass/`, in f32 whatever the precision, and the gradients of all weights in one of
 //! `backward_layer`. On Hopper, in tf32x3, tf32 and bf16, three launches of `network_pass/` stand for those of all layers in
-//! large batches, and one for acting. Elsewhere, where a block has no room for two heads' weights, `forward_layer`,
+//! large batches, and one for acting; with few rows to act on that is `acting_pass/`. Elsewhere, where a block has no room for two heads' weights, `forward_layer`,
 //! `td_loss` (`td_loss/`) and `backward_layer` stand for `head_pass`; where heads are distributions, with
 //! `distribution_loss` (`distribution/`) in the middle.
 //!
@@ -97,7 +97,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// Every program of a learner of this precision but those of [`crate::cluster_pass`] and [`crate::network_pass`], and of the guard and the Q
+/// Every program of a learner of this precision but those of [`crate::cluster_pass`], [`crate::network_pass`] and [`crate::acting_pass`], and of the guard and the Q
 /// monitor by themselves; with a precision other than f32 for compute capability 8.0 and up.
 #[must_use]
 pub fn programs(precision: Precision) -> Vec<Program> {

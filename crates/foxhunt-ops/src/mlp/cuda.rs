@@ -216,15 +216,16 @@ pub(crate) struct Job<'a> {
     pub(crate) out: &'a DeviceBuffer<f32>,
 }
 
-/// What the kernel queued just ahead of a pass leaves alone, so that the pass may begin before that one is done.
+/// What the kernel queued just ahead of a pass leaves alone, so that the pass may begin before that one is done. That kernel lets others start only
+/// when everything ahead of it is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ahead {
     /// Nothing is known of it.
     #[default]
     Unknown,
-    /// Parameters are as they were when it began.
+    /// Parameters, and images of them, are as they were when it began.
     LeavesParameters,
-    /// So are the states, and it reads nothing that the pass writes.
+    /// So are the states, and it neither reads nor writes what the pass writes.
     LeavesAll,
 }
 

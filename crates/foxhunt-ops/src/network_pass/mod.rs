@@ -17,7 +17,7 @@
 //! does it for all other changes. The images of a batch have k along the rows.
 //!
 //! It serves for modes other than f32, compute capability 9.0, networks that `plan.rs` finds room for, without noise in the weights;
-//! an update's passes, and acting, from as many rows up as it pays. There is no CPU twin: tests hold it against f64.
+//! an update's passes, and acting, from as many rows up as it pays; its images serve [`crate::acting_pass`] for fewer. There is no CPU twin: tests hold it against f64.
 //!
 //! It makes no loss, no step and no choice.
 

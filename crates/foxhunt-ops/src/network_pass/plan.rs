@@ -174,12 +174,14 @@ impl Plan {
         self.forward.products().map(of).sum()
     }
 
-    /// Device bytes of a learner's images and masks.
+    /// Device bytes of a learner's images, maps and masks.
     pub(crate) fn bytes(&self, batch: usize) -> u64 {
         let (precision, forward) = (self.precision, &self.forward);
-        let mut bytes = forward.image_bytes(precision);
+        // And where each parameter goes in an image.
+        let map: usize = forward.products().map(|(inputs, outputs)| 4 * (inputs + 1) * outputs).sum();
+        let mut bytes = forward.image_bytes(precision) + map;
         if self.updates {
-            bytes += forward.image_bytes(precision) + self.back.image_bytes(precision);
+            bytes += map + forward.image_bytes(precision) + self.back.image_bytes(precision);
             for (inputs, outputs) in forward.products() {
                 bytes += self.images_of_rows(batch, inputs, outputs).iter().sum::<usize>();
             }
@@ -285,6 +287,9 @@ mod tests {
         assert_eq!(plan.forward.image_bytes(Precision::Tf32), 128 * (2 * 256 + 8 * 256 + 8 * 48));
         assert_eq!(plan.product_shapes(), [48, 64, 128, 256]);
         assert_eq!(plan.gradient_blocks(), 2 + 4 + 2);
+        let acts_alone = Plan { updates: false, ..plan.clone() };
+        let map = 4 * layout(51, &[256, 256]).n_weights();
+        assert_eq!(acts_alone.bytes(64) as usize, plan.forward.image_bytes(Precision::Tf32) + map);
         let split = Plan::of_network(&layout(51, &[256, 256]), Precision::Tf32x3).unwrap();
         assert_eq!(split.forward.image_bytes(Precision::Tf32x3), 128 * (4 * 256 + 16 * 256 + 16 * 48));
         assert_eq!((split.product_shapes(), split.forward.stages), (vec![48, 64, 128], 3));

@@ -163,6 +163,10 @@ fn few_rows(gpu: &Gpu) {
                 let processors = gpu.device.info().multiprocessors;
                 let here = acting_pass::cuda::program(precision, &layout, room, processors).is_some();
                 on_clusters += usize::from(here);
+                let kernels = learner.resources().unwrap();
+                let has = kernels.iter().any(|(symbol, _)| symbol == "acting_pass");
+                let hopper = gpu.device.info().compute_capability == (9, 0);
+                assert_eq!(has, here && hopper, "{precision:?} {hidden:?} {room}");
                 // Layer by layer, as tf32x3 goes otherwise, tiles are chosen by the rows of a call.
                 if precision == Precision::Tf32x3 && !here {
                     continue;

@@ -12,7 +12,7 @@ use foxhunt::cuda_engine::{CudaEngine, CudaOptions};
 use foxhunt::engine::{ArrayData, Engine};
 use foxhunt::trainer::{MetricsLine, Prepared, TrainOutcome};
 use foxhunt::{MLError, Policy, Settings, Trainer};
-use foxhunt_core::settings::{NanPolicy, ReplayKind, ReplayStorage, TargetUpdate};
+use foxhunt_core::settings::{NanPolicy, Precision, ReplayKind, ReplayStorage, TargetUpdate};
 use foxhunt_core::{Head, LinearSchedule};
 use foxhunt_cuda::nvrtc::{Cache, Nvrtc};
 use foxhunt_cuda::{Device, driver_calls};
@@ -99,6 +99,37 @@ fn every_head_and_kind_of_replay_gives_the_same_bits() {
                 (s.network.head, s.replay.kind, s.replay.resort_every) = (head, kind, 3);
                 (s.replay.storage, s.replay.capacity) = (storage, 200);
                 same_work(&s, &device, &format!("{head:?} {kind:?} {storage:?}"));
+            }
+        }
+    }
+}
+
+/// In a chain of vector steps Q-values are made beside the insert of the step ahead, and nothing comes of it: chains give the bits of single
+/// steps, in the modes that go to tensor cores too, for which there is no CPU engine to compare with.
+#[test]
+fn chains_of_steps_give_the_bits_of_single_ones() {
+    let Some((_turn, device)) = device() else { return };
+    for precision in Precision::ALL {
+        if precision != Precision::F32 && device.info().compute_capability.0 < 8 {
+            eprintln!("SKIP {}: no such tensor cores", precision.name());
+            continue;
+        }
+        // Of clusters with 8 rows and with 40, the last of which is not full, and as many as need no clusters.
+        for n_envs in [60, 1000, 3100] {
+            let mut s = settings();
+            (s.env.n_envs, s.network.hidden, s.learner.precision) = (n_envs, vec![256, 256], precision);
+            (s.replay.capacity, s.exploration.epsilon) = (1 << 18, LinearSchedule::constant(0.1));
+            let (mut chain, mut single) = (cuda(&s, &device, &options()).0, cuda(&s, &device, &options()).0);
+            for round in 0..3 {
+                chain.collect(21).unwrap();
+                for _ in 0..21 {
+                    single.collect(1).unwrap();
+                }
+                for engine in [&mut chain, &mut single] {
+                    engine.update(5).unwrap();
+                }
+                let context = format!("{} {n_envs}, round {round}", precision.name());
+                assert_same_bits(&chain.snapshot().unwrap(), &single.snapshot().unwrap(), &context);
             }
         }
     }
