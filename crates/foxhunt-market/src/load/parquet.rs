@@ -19,6 +19,7 @@ use parquet::arrow::arrow_reader::{
 };
 use rayon::prelude::*;
 
+use self::footer::Footer;
 use super::caught::{caught, decoding};
 use super::chunk::{Chunk, FileContext, RawBar};
 use super::header::{Layout, PriceColumns, SpreadColumn, TimeColumns};
@@ -39,14 +40,21 @@ pub(super) fn read(request: &Request<'_>) -> Result<RawFile, MarketError> {
 fn read_whole(request: &Request<'_>) -> Result<RawFile, MarketError> {
     let path = request.path;
     let file = open(path)?;
-    let sound = footer::is_bounded(&file);
-    if !sound.map_err(|source| MarketError::Io { action: "read", path: path.into(), source })? {
-        let offset = file.metadata().map_or(0, |m| m.len());
-        return Err(corrupt(
-            path,
-            offset,
-            &"the footer cannot be read: it ends too soon, or a field is a list of booleans or not of its type",
-        ));
+    let footer = footer::look(&file);
+    match footer.map_err(|source| MarketError::Io { action: "read", path: path.into(), source })? {
+        Footer::Bounded => {}
+        Footer::Encrypted => {
+            let reason = "it is an encrypted Parquet file; decrypt it first".to_owned();
+            return Err(MarketError::UnknownFormat { path: path.into(), reason });
+        }
+        Footer::Unbounded => {
+            let offset = file.metadata().map_or(0, |m| m.len());
+            return Err(corrupt(
+                path,
+                offset,
+                &"the footer cannot be read: it ends too soon, or a field is a list of booleans or not of its type",
+            ));
+        }
     }
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = decoding(|| ArrowReaderMetadata::load(&file, options)).map_err(|e| {

@@ -130,7 +130,9 @@ fn read_error(path: &Path, compression: Compression, consumed: &AtomicU64, error
 }
 
 fn content_of(prefix: &[u8]) -> Content {
-    if prefix.starts_with(b"PAR1") {
+    // Behind the word of an encrypted file stands a length of less than 2^24; no text has its zero byte.
+    let encrypted = prefix.starts_with(b"PARE") && prefix.get(7) == Some(&0);
+    if prefix.starts_with(b"PAR1") || encrypted {
         Content::Parquet
     } else if prefix.starts_with(b"DBN") && prefix.get(3).is_some_and(|version| *version < b' ') {
         Content::Dbn

@@ -226,3 +226,23 @@ fn row_groups_do_not_share_bytes() {
     assert_eq!(load_plain(&file("bars.parquet", with_groups(1)).path).unwrap().bars, bars);
     refused_for("shared", with_groups(50), "the footer gives row groups the same bytes");
 }
+
+/// An encrypted file is told as what it is, whether its footer is encrypted too or only what that leads to, and a text that begins alike is a text.
+#[test]
+fn encrypted_files_are_told_as_such() {
+    let bars = sample();
+    let whole = parquet_bytes(sample_columns(&bars), small_groups());
+    let algorithm = field(8, 12, &structure(&field(1, 12, &structure(&field(2, 8, &[2, 7, 7])))));
+    // A module begins with its length.
+    let module = [&b"PARE"[..], &60_u32.to_le_bytes(), &[0x9e; 60], &64_u32.to_le_bytes(), b"PARE"].concat();
+    for (name, bytes) in [("columns", with_fields(&whole, &algorithm)), ("all", module)] {
+        match load_plain(&file("bars.parquet", bytes).path) {
+            Err(MarketError::UnknownFormat { reason, .. }) => {
+                assert!(reason.contains("encrypted"), "{name}: {reason}")
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    let text = "PARENT,time,open,high,low,close\nA,2024-01-02,1,2,1,2\nA,2024-01-03,1,2,1,2\n";
+    assert_eq!(load_plain(&file("bars.csv", text.as_bytes()).path).unwrap().bars.len(), 2);
+}
