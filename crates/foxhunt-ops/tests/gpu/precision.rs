@@ -441,42 +441,51 @@ fn rules(gpu: &Gpu) {
 }
 
 /// Whatever parameters a learner takes up or goes back to, it acts and learns by them: it stays equal to one that never had
-/// others.
+/// others. In large batches with many rows to act on, and in small ones with few.
 fn follows(gpu: &Gpu) {
-    let s = &gpu.stream;
     for precision in TENSOR {
-        let mut config = config(51, &[96, 64], Head::Factored, true);
-        config.learner.batch = large(precision);
-        config.acting_rows = 4000;
-        let batch = [upload(gpu, &rows(&config, config.learner.batch, 19), 51)];
-        let act = |learner: &mut GpuLearner| {
-            let mut q = s.zeros("q", [130, learner.layout().n_outputs()]).unwrap();
-            learner.q_values(s, &batch[0].states, 130, &mut q).unwrap();
-            s.download(&q).unwrap()
-        };
-        let mut fresh = learner(gpu, &config, precision);
-        let before = act(&mut fresh);
-        fresh.update(s, &batch).unwrap();
-        let (after, learned) = (act(&mut fresh), fresh.download_state(s).unwrap().0);
-        assert!(before != after, "{precision:?}: an update changes what is done");
-        for way in ["rolled back", "uploaded"] {
-            let mut other = learner(gpu, &config, precision);
-            let start = other.download_state(s).unwrap().0;
-            other.keep_good_copy(s).unwrap();
-            for _ in 0..3 {
-                other.update(s, &batch).unwrap();
-            }
-            if way == "uploaded" {
-                other.upload_state(s, &start).unwrap();
-            } else {
-                assert!(other.roll_back(s).unwrap());
-            }
-            same(&act(&mut other), &before, way);
-            // Counts stay, so the learning rate is set back with them.
-            other.set_progress(s, &Default::default(), &Default::default()).unwrap();
+        follows_with(gpu, precision, &[96, 64], large(precision), 4000);
+        follows_with(gpu, precision, &[256, 256], 64, 1000);
+    }
+}
+
+fn follows_with(gpu: &Gpu, precision: Precision, hidden: &[usize], rows_of_batch: usize, acting_rows: usize) {
+    let s = &gpu.stream;
+    let mut config = config(51, hidden, Head::Factored, true);
+    config.learner.batch = rows_of_batch;
+    config.acting_rows = acting_rows;
+    let batch = [upload(gpu, &rows(&config, rows_of_batch, 19), 51)];
+    let states = s.upload_new("states", &rows(&config, 130, 23).states).unwrap();
+    let act = |learner: &mut GpuLearner| {
+        let mut q = s.zeros("q", [130, learner.layout().n_outputs()]).unwrap();
+        learner.q_values(s, &states, 130, &mut q).unwrap();
+        s.download(&q).unwrap()
+    };
+    let mut fresh = learner(gpu, &config, precision);
+    let before = act(&mut fresh);
+    fresh.update(s, &batch).unwrap();
+    let (after, learned) = (act(&mut fresh), fresh.download_state(s).unwrap().0);
+    assert!(before != after, "{precision:?} {hidden:?}: an update changes what is done");
+    let mut given = learner(gpu, &config, precision);
+    given.upload_state(s, &learned).unwrap();
+    same(&act(&mut given), &after, "given what another learned");
+    for way in ["rolled back", "uploaded"] {
+        let mut other = learner(gpu, &config, precision);
+        let start = other.download_state(s).unwrap().0;
+        other.keep_good_copy(s).unwrap();
+        for _ in 0..3 {
             other.update(s, &batch).unwrap();
-            same(&other.download_state(s).unwrap().0.online, &learned.online, way);
-            same(&act(&mut other), &after, way);
         }
+        if way == "uploaded" {
+            other.upload_state(s, &start).unwrap();
+        } else {
+            assert!(other.roll_back(s).unwrap());
+        }
+        same(&act(&mut other), &before, way);
+        // Counts stay, so the learning rate is set back with them.
+        other.set_progress(s, &Default::default(), &Default::default()).unwrap();
+        other.update(s, &batch).unwrap();
+        same(&other.download_state(s).unwrap().0.online, &learned.online, way);
+        same(&act(&mut other), &after, way);
     }
 }
