@@ -138,8 +138,9 @@ struct Operands {
   __device__ __forceinline__ u64 low_rows_at(int step) const { return at_step<128, SLAB>(low, step); }
 };
 
-// acc = what this warpgroup has of product p for all rows; nothing in one that does not multiply. All threads come here. Between the first of a chunk's products and the wait for the last of
-// them is nothing but what is certain when this is compiled: otherwise the compiler lets them go one after another.
+// acc = what this warpgroup has of product p for all rows; nothing in one that does not multiply. All threads come here. Between the first of a
+// chunk's products and the wait for the last of them is nothing but what is certain when this is compiled: otherwise the compiler lets them go one
+// after another.
 #if PRECISION == 1
 // N times 16 values of k, the first of them number `first`, the others every EVERY-th behind it.
 template <int P, int EVERY, int N>

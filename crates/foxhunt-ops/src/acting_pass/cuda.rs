@@ -8,11 +8,12 @@ use foxhunt_cuda::{
     bytemuck, shared_struct,
 };
 
+use crate::cluster_pass::cuda::{COMPILER, likely_clusters};
 use crate::gpu_learner::{CARVEOUT, GpuLearnerConfig, Loader};
 use crate::mlp::cuda::{Ahead, HeadArgs, Job, head_args};
 use crate::mlp::{Layer, MlpLayout};
 use crate::network_pass::cuda::with_shared_operands;
-use crate::network_pass::plan::{LAYERS, line, lines, weight_bytes};
+use crate::network_pass::plan::{LAYERS, SHARED_BYTES, line, lines, weight_bytes};
 
 const ACTING_PASS_CU: &str = include_str!("acting_pass.cu");
 
@@ -22,8 +23,6 @@ const SHARE: usize = 64;
 /// Rows of a cluster at most: with more, blocks have so much shared memory that they find no room beside the kernel ahead, and from 112 on the compiler
 /// runs out of registers for some widths of states.
 const MOST_ROWS: usize = 96;
-/// The first compiler that has all instructions of the kernel.
-const COMPILER: (u32, u32) = (12, 1);
 
 shared_struct! {
     /// A pass of the online network.
@@ -70,9 +69,7 @@ impl Shape {
             return None;
         }
         let blocks = [1, 2, 4].into_iter().find(|blocks| blocks * SHARE == units)?;
-        // Multiprocessors lie in groups that a cluster does not reach across, so that some are left over.
-        let clusters = (processors as usize / 8).checked_sub(1).map(|eights| eights * 8 / blocks);
-        let rows = rows.div_ceil(clusters.filter(|&clusters| clusters > 0)?).next_multiple_of(8);
+        let rows = rows.div_ceil(likely_clusters(processors, blocks)?).next_multiple_of(8);
         let mut widths = vec![layers[0].n_in];
         widths.extend(layers.iter().map(|layer| layer.n_out));
         let this = Self { precision, widths, blocks, rows };
@@ -126,8 +123,7 @@ pub(crate) fn may_serve(layout: &MlpLayout, precision: Precision, rows: usize) -
 /// [`crate::network_pass::cuda::TARGET`] alone.
 #[must_use]
 pub fn program(precision: Precision, layout: &MlpLayout, rows: usize, processors: u32) -> Option<Program> {
-    let room = crate::network_pass::plan::SHARED_BYTES;
-    Shape::of(layout, precision, rows, processors, room).map(|shape| shape.program())
+    Shape::of(layout, precision, rows, processors, SHARED_BYTES).map(|shape| shape.program())
 }
 
 /// The kernel for one network and most rows.

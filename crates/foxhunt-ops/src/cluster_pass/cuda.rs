@@ -21,8 +21,8 @@ const BLOCKS: usize = 8;
 const THREADS: u32 = 256;
 /// Rows of a cluster at least, as fewer take as long, and at most, as the kernel's warps go with double targets.
 const ROWS: std::ops::RangeInclusive<usize> = 8..=18;
-/// The first compiler that has all instructions of the kernel.
-const COMPILER: (u32, u32) = (12, 1);
+/// The first compiler that has all instructions of kernels on clusters.
+pub(crate) const COMPILER: (u32, u32) = (12, 1);
 /// Units of a hidden layer.
 const UNITS: [usize; 3] = [64, 128, 256];
 /// Most outputs, as far as the loss goes.
@@ -44,6 +44,13 @@ shared_struct! {
         ahead: u32,
         pad: u32,
     }
+}
+
+/// Clusters of up to eight blocks, one a multiprocessor, that are likely to find room at once, if any is. Multiprocessors lie in groups that a cluster
+/// does not reach across, so that some are left over.
+pub(crate) fn likely_clusters(processors: u32, blocks: usize) -> Option<usize> {
+    let eights = (processors as usize / 8).checked_sub(1)?;
+    Some(eights * 8 / blocks).filter(|&clusters| clusters > 0)
 }
 
 /// What a program is compiled for.
@@ -78,9 +85,7 @@ impl Shape {
         }
         let branches = shape.head.branches().len();
         let (widths, dueling) = ([first.n_in, h1, h2, head.n_out], shape.dueling);
-        // Multiprocessors lie in groups that a cluster does not reach across, so that some are left over.
-        let clusters = (processors as usize / BLOCKS).checked_sub(1).filter(|clusters| *clusters > 0)?;
-        let rows = batch.div_ceil(clusters).max(*ROWS.start());
+        let rows = batch.div_ceil(likely_clusters(processors, BLOCKS)?).max(*ROWS.start());
         let this = Self { widths, rows, branches, dueling, double };
         (ROWS.contains(&rows) && this.has_places() && this.shared_bytes() <= shared).then_some(this)
     }
