@@ -7,7 +7,9 @@ use foxhunt_core::{Head, ReturnModel};
 use foxhunt_cuda::nvrtc::{Nvrtc, compile_with_report};
 use foxhunt_ops::mlp::{MlpLayout, MlpShape};
 use foxhunt_ops::priority_tree::cuda::programs;
-use foxhunt_ops::{acting_pass, adam, cluster_pass, gpu_collect, gpu_learner, network_pass, select_actions};
+use foxhunt_ops::{
+    acting_pass, adam, cluster_pass, gpu_collect, gpu_learner, network_pass, rollout, select_actions,
+};
 use rayon::prelude::*;
 
 /// Turing, Ampere, Hopper with its own instructions, Blackwell.
@@ -49,12 +51,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let name = format!("collect {head:?} {storage:?}");
             named.push((name, gpu_collect::cuda::program(head, storage), 0..4));
         }
+        named.push((format!("account {head:?}"), rollout::cuda::account_program(head), 0..4));
     }
     for precision in [Precision::Tf32x3, Precision::Tf32, Precision::Bf16] {
-        let layout = |state_dim, hidden: &[usize]| {
-            let (head, hidden) = (Head::Factored.into(), hidden.to_vec());
+        let layout_of = |head: Head, state_dim, hidden: &[usize]| {
+            let (head, hidden) = (head.into(), hidden.to_vec());
             MlpLayout::new(MlpShape { state_dim, hidden, head, dueling: true, returns: ReturnModel::Mean })
         };
+        let layout = |state_dim, hidden: &[usize]| layout_of(Head::Factored, state_dim, hidden);
         for of in [layout(51, &[256, 256]), layout(130, &[72, 200, 96]), layout(3, &[1])] {
             let sizes = format!("{}->{:?}", of.shape().state_dim, of.shape().hidden);
             for program in network_pass::cuda::programs(precision, &of) {
@@ -76,6 +80,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let program =
                 acting_pass::cuda::program(precision, &of, rows, 132).ok_or("a shape that is not served")?;
             named.push((name, program, 2..3));
+        }
+        for (head, hidden, n_envs) in [
+            (Head::Exposure, vec![256, 256], 64),
+            (Head::Factored, vec![256, 256], 1024),
+            (Head::Branching, vec![256, 256], 2800),
+            (Head::Factored, vec![128; 3], 4000),
+            (Head::Branching, vec![64], 8),
+        ] {
+            let of = layout_of(head, 51, &hidden);
+            // More environments than shared memory has room for with tf32x3.
+            if let Some(program) = rollout::cuda::program(precision, &of, head, n_envs, 132) {
+                let name = format!("rollout.cu {} {head:?} {hidden:?} {n_envs}", precision.name());
+                named.push((name, program, 2..3));
+            } else if precision != Precision::Tf32x3 {
+                return Err("a shape that is not served".into());
+            }
         }
         let end = adam::cuda::with_images(adam::cuda::program(), precision);
         named.push((format!("{} {} with images", end.name, precision.name()), end, 2..3));

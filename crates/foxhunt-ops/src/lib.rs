@@ -21,6 +21,7 @@ pub mod priority_tree;
 pub mod q_monitor;
 pub mod rank_sampler;
 pub mod ring;
+pub mod rollout;
 pub mod select_actions;
 pub mod td_loss;
 pub mod tree_sum;

@@ -16,9 +16,10 @@ use crate::network_pass::cuda::with_shared_operands;
 use crate::network_pass::plan::{LAYERS, SHARED_BYTES, line, lines, weight_bytes};
 
 const ACTING_PASS_CU: &str = include_str!("acting_pass.cu");
+const ACTING_CUH: &str = include_str!("acting.cuh");
 
 /// Threads of a block, and units of a layer that it makes, as in the kernel.
-const THREADS: u32 = 256;
+pub(crate) const THREADS: u32 = 256;
 const SHARE: usize = 64;
 /// Rows of a cluster at most: with more, blocks have so much shared memory that they find no room beside the kernel ahead, and from 112 on the compiler
 /// runs out of registers for some widths of states.
@@ -39,22 +40,24 @@ shared_struct! {
     }
 }
 
-/// What a program is compiled for.
+/// What a program is compiled for, as `acting.cuh` knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Shape {
-    precision: Precision,
+pub(crate) struct Shape {
+    pub(crate) precision: Precision,
     /// Values of a row at the beginning and behind each product.
-    widths: Vec<usize>,
+    pub(crate) widths: Vec<usize>,
     /// Blocks of a cluster.
-    blocks: usize,
+    pub(crate) blocks: usize,
     /// Rows of a cluster.
-    rows: usize,
+    pub(crate) rows: usize,
+    /// Whether shared memory holds all weights at once.
+    pub(crate) keeps_weights: bool,
 }
 
 impl Shape {
     /// The shape for up to `rows` rows of this network, if it is one that the kernel has, with blocks of `shared` bytes at most and rows for as many
-    /// clusters as are likely to find multiprocessors at once.
-    fn of(
+    /// clusters as are likely to find multiprocessors at once. It does not keep weights.
+    pub(crate) fn of(
         layout: &MlpLayout,
         precision: Precision,
         rows: usize,
@@ -72,12 +75,12 @@ impl Shape {
         let rows = rows.div_ceil(likely_clusters(processors, blocks)?).next_multiple_of(8);
         let mut widths = vec![layers[0].n_in];
         widths.extend(layers.iter().map(|layer| layer.n_out));
-        let this = Self { precision, widths, blocks, rows };
+        let this = Self { precision, widths, blocks, rows, keeps_weights: false };
         ((1..=MOST_ROWS).contains(&rows) && this.shared_bytes() <= shared).then_some(this)
     }
 
     /// Shared memory of a block: places as in the kernel.
-    fn shared_bytes(&self) -> usize {
+    pub(crate) fn shared_bytes(&self) -> usize {
         let &Self { precision, ref widths, rows, .. } = self;
         let (inputs, units, head) = (widths[0], widths[1], widths[widths.len() - 1]);
         let hidden = widths.len() - 2;
@@ -89,25 +92,34 @@ impl Shape {
         let all_rows = of_rows(units).max(states).max(used).next_multiple_of(1024);
         let low = if precision == Precision::Tf32x3 { 2 * of_rows(SHARE) } else { 0 };
         // A product of the head has more lines than there are.
-        let last = weight_bytes(precision, SHARE, head) + (SHARE - lines(head)) * 128;
-        let first = weight_bytes(precision, inputs, SHARE).max(last).next_multiple_of(1024);
+        let last =
+            (weight_bytes(precision, SHARE, head) + (SHARE - lines(head)) * 128).next_multiple_of(1024);
+        let first = weight_bytes(precision, inputs, SHARE).next_multiple_of(1024);
+        let ends = if self.keeps_weights { first + last } else { first.max(last) };
         let middle = (hidden - 1) * weight_bytes(precision, units, SHARE);
         let biases = ((hidden * SHARE + head) * 4).next_multiple_of(16);
         // Weights of each product, chunks of units, the head's parts, states.
         let barriers = hidden + 1 + (hidden - 1) * self.blocks + 2;
-        all_rows + low + first + middle + biases + barriers * 8
+        all_rows + low + ends + middle + biases + barriers * 8
+    }
+
+    /// A program with the network for this shape; [`HeadArgs`] is to be among its structs.
+    pub(crate) fn with_acting(&self, program: Program) -> Program {
+        let widths: Vec<_> = self.widths.iter().map(ToString::to_string).collect();
+        with_shared_operands(program, self.precision, &[self.rows])
+            .header("acting.cuh", ACTING_CUH)
+            .header("common.cuh", COMMON_CUH)
+            .header("cluster.cuh", CLUSTER_CUH)
+            .define("WIDTHS", widths.join(","))
+            .define("BLOCKS", self.blocks as u32)
+            .define("ROWS", self.rows as u32)
+            .define("KEEPS_WEIGHTS", u32::from(self.keeps_weights))
     }
 
     fn program(&self) -> Program {
         let structs = [HeadArgs::cuda_source(), ActingArgs::cuda_source()].concat();
-        let widths: Vec<_> = self.widths.iter().map(ToString::to_string).collect();
-        with_shared_operands(Program::new("acting_pass.cu", ACTING_PASS_CU), self.precision, &[self.rows])
-            .header("common.cuh", COMMON_CUH)
-            .header("cluster.cuh", CLUSTER_CUH)
+        self.with_acting(Program::new("acting_pass.cu", ACTING_PASS_CU))
             .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
-            .define("WIDTHS", widths.join(","))
-            .define("BLOCKS", self.blocks as u32)
-            .define("ROWS", self.rows as u32)
             .define("SHARED_BYTES", self.shared_bytes() as u32)
             .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
             .define("AHEAD_LEAVES_ALL", Ahead::LeavesAll as u32)
@@ -175,6 +187,10 @@ impl ActingPass {
 
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// Queues the pass, with weights from `image`.

@@ -23,23 +23,9 @@
 #include "q_monitor.cuh"
 #include "select_actions.cuh"
 #include "compact.cuh"
-
-#define KIND_REWARD 4u
-#define KIND_STATE 5u
+#include "act.cuh"
 
 // ------------------------------------------------------------------------------------------------ device code
-
-__device__ __forceinline__ float epsilon_at(const CollectParams& c, u64 count) {
-  if (count >= c.epsilon_steps) return __double2float_rn(c.epsilon_end);
-  double share = (double)count / (double)c.epsilon_steps;
-  return __double2float_rn(c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share);
-}
-
-__device__ __forceinline__ u32 non_finite(const float v[3]) { return !is_finite(v[0]) + !is_finite(v[1]) + !is_finite(v[2]); }
-
-__device__ __forceinline__ float4 shown(const float v[3], u32 word) { return make_float4(v[0], v[1], v[2], __uint_as_float(word)); }
-
-__device__ __forceinline__ void fetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // This lane's two words of the state that shows the portfolio inputs p at `bar`: columns `lane` and 32 + `lane`, of which
 // there are 19.
@@ -76,27 +62,16 @@ extern "C" __global__ void __launch_bounds__(256)
   u64 step = ledger->vector_step;
   float epsilon = ledger->epsilon, share[SHARE];
   u32 words = (first < c.n_envs ? min(32u, c.n_envs - first) : 0) * OUTPUTS;
-  EnvState s;
-  float4 now_shown;
+  OneEnv of;
   uint2 place;
   if (acts && live) {
-    s = b.envs[env];
-    now_shown = ((const float4*)b.shown)[env];
+    of.load(b, env);
     place = ((const uint2*)b.places)[env];
   }
 #pragma unroll
   for (u32 j = 0; j < SHARE; j++) share[j] = j * 64 + in_pair < words ? q[(u64)first * OUTPUTS + j * 64 + in_pair] : 0.f;
-  NStepRing ring = {(float4*)b.pending, b.rewards, (float2*)b.returns, c.n, c.n_envs, c.gamma};
-  Bar now, next;
-  float recent[RECENT];
-  if (acts && live) {
-    now = load_bar(market, s.bar);
-    next = load_bar(market, min(s.bar + 1, c.last_bar));
-    load_recent(ring, env, place.x, place.y, recent);
-    const float* features = market.features + (u64)min(s.bar + 1, c.last_bar) * MARKET_FEATURES;
-    fetch_line(features);
-    fetch_line(features + 32);
-  }
+  NStepRing ring = ring_of(c, b);
+  if (acts && live) of.load_bars(market, c, ring, env, of.s.bar, place);
 #pragma unroll
   for (u32 j = 0; j < SHARE; j++)
     if (j * 64 + in_pair < 32 * OUTPUTS) staged[pair][j * 64 + in_pair] = share[j];
@@ -106,114 +81,34 @@ extern "C" __global__ void __launch_bounds__(256)
 
   if (!acts) {
     // Statistics of the Q-values.
-    double was = own ? sums->max_q : 0.0, top = 0.0;
-    RowRange range = {0.0, ALL_LANES, 0u, 0u, 0u};
-    bool counts = false;
-    if (live) {
-      range = row_range(row, OUTPUTS);
-#if HEAD == 2
-      double mean_top = (((double)largest(row, 5) + (double)largest(row + 5, 3)) + (double)largest(row + 8, 3)) / 3.0;
-#else
-      double mean_top = (double)largest(row, OUTPUTS);
-#endif
-      counts = fabs(mean_top) < F64_INFINITY;
-      if (counts) top = mean_top;
-    }
-    top = warp_tree_sum(top);
-    double q_sum = warp_tree_sum(range.sum);
-    u32 low = warp_min(range.low), high = warp_max(range.high);
-    u32 finite = warp_sum(range.finite), not_finite = warp_sum(range.non_finite);
-    u32 rows_counted = __popc(__ballot_sync(ALL_LANES, counts)), rows_not = __popc(__ballot_sync(ALL_LANES, live && !counts));
+    double was = own ? sums->max_q : 0.0;
+    QSums q_sums = q_sums_of(row, live);
     if (own) {
-      sums->max_q = was + top;
-      sums->q_sum = q_sum;
-      sums->q_low = low;
-      sums->q_high = high;
-      sums->q_finite = finite;
-      sums->q_non_finite = not_finite;
-      atomicAdd(&tally[COUNT_Q_ROWS], rows_counted);
-      atomicAdd(&tally[COUNT_Q_NON_FINITE_ROWS], rows_not);
-      bool beyond = finite && (from_order_key(high) > c.threshold || from_order_key(low) < -c.threshold);
-      if (not_finite || beyond) atomicAdd(&tally[COUNT_DIVERGED], 1u);
+      sums->max_q = was + q_sums.top;
+      q_sums.store_last(sums);
+      q_sums.count(c, tally);
     }
   } else {
     double was_reward = own ? sums->reward : 0.0, was_return = own ? sums->episode_log_return : 0.0;
-    double reward_part = 0.0, return_part = 0.0;
-    u32 rows_out = 0, bad_states = 0, bad_rewards = 0;
-    bool fell_back = false, held = false, good_reward = false, ended = false, ruined = false;
+    Acted did;
     if (live) {
-      // The decision.
-      u32 word = 0, chosen, action;
+      u32 word = 0;
       bool random = explore_coin(c.seed, env, step, epsilon, &word);
-#if HEAD == 0
-      chosen = select_action(row, nullptr, N_EXPOSURES, random, word, &fell_back);
-      action = chosen * 9 + now.route;
-#elif HEAD == 1
-      chosen = action = select_action(row, nullptr, N_FACTORED, random, word, &fell_back);
-#else
-      chosen = action = select_branching(row, nullptr, random, word, &fell_back);
-#endif
-
-      // One bar forward, and what the transition leads to.
-      u32 from_bar = s.bar;
-      Outcome outcome = env_step(market, params, s, now, next, action);
-      bool moved = s.bar != from_bar;
-      ended = outcome.terminated || outcome.truncated;
-      ruined = outcome.terminated;
-      held = outcome.hold;
-      float inputs[3], seen[3] = {now_shown.x, now_shown.y, now_shown.z};
-      portfolio_inputs(params, s, moved ? next.close : now.close, inputs);
-      u32 bad_now = now.bad_features + non_finite(seen);
-      u32 bad_next = (moved ? next.bad_features : now.bad_features) + non_finite(inputs);
-      good_reward = is_finite(outcome.reward);
-      bool refused = !good_reward || bad_now || bad_next;
-      bad_states = bad_now;
-      if (!good_reward) bad_rewards = 1;
-      else if (refused && (ended || bad_now == 0)) bad_states += bad_next;
-
-      // Windows. A refused step ends those before it at the state acted in.
-      Pushed pushed =
-          n_step_push(ring, env, place.x, place.y, recent, refused, ended, shown(seen, chosen), outcome.reward);
-      rows_out = pushed.rows;
-      ((uint2*)b.places)[env] = make_uint2(pushed.head, pushed.len);
-      ((uint4*)b.moves)[env] = make_uint4(rows_out, pushed.first_slot, from_bar - place.y, ruined && !refused);
-      ((float4*)b.reached)[env] = refused ? shown(seen, from_bar) : shown(inputs, s.bar);
-
-      u32 order = action % 9;
-      atomicAdd(&tally[COUNT_ACTIONS + action], 1u);
-      if (!held) atomicAdd(&tally[COUNT_ORDERS + order], 1u);
-      if (outcome.filled) atomicAdd(&tally[COUNT_FILLS + order], 1u);
-      if (good_reward) reward_part = (double)outcome.reward;
-      if (ended) {
-        double equity = s.equity > params.equity_floor ? s.equity : params.equity_floor;
-        return_part = ln_portable(equity / params.start_equity);
-      }
-
-      // A new episode, and what the environment shows next.
-      if (ended || refused) {
-        s = env_reset(params, c.seed, env, s.episode + 1, c.first_bar, c.last_bar);
-        portfolio_inputs(params, s, load_bar(market, s.bar).close, inputs);
-      }
-      b.envs[env] = s;
-      ((float4*)b.shown)[env] = shown(inputs, s.bar);
+      did = act(market, params, c, ring, env, of, place, random, word, row, tally, [&](u32 k, float sum, float discount, const Way&) {
+        ((float2*)b.returns)[(u64)k * c.n_envs + env] = make_float2(sum, discount);
+      });
+      ((uint2*)b.places)[env] = place;
+      ((uint4*)b.moves)[env] = make_uint4(did.rows, did.first_slot, did.way.first_bar, did.way.terminal);
+      ((float4*)b.reached)[env] = did.way.reached;
+      of.store(b, env);
     }
-    reward_part = warp_tree_sum(reward_part);
-    return_part = warp_tree_sum(return_part);
-    u32 leaving = warp_sum(rows_out);
-    bad_states = warp_sum(bad_states);
-    bad_rewards = warp_sum(bad_rewards);
-    u32 holds = __popc(__ballot_sync(ALL_LANES, held)), rewards = __popc(__ballot_sync(ALL_LANES, good_reward));
-    u32 fallbacks = __popc(__ballot_sync(ALL_LANES, fell_back)), episodes = __popc(__ballot_sync(ALL_LANES, ended));
-    u32 ruins = __popc(__ballot_sync(ALL_LANES, ruined));
+    did.count(tally);
+    double reward_part = warp_tree_sum(did.counted_reward()), return_part = warp_tree_sum(did.log_return);
+    u32 leaving = warp_sum(did.rows), bad_states = warp_sum(did.bad_states), bad_rewards = warp_sum(did.bad_rewards);
     if (own) {
       sums->reward = was_reward + reward_part;
       sums->episode_log_return = was_return + return_part;
       b.group_rows[group] = leaving;
-      atomicAdd(&tally[COUNT_HOLDS], holds);
-      atomicAdd(&tally[COUNT_REWARDS], rewards);
-      atomicAdd(&tally[COUNT_FALLBACKS], fallbacks);
-      atomicAdd(&tally[COUNT_EPISODES], episodes);
-      atomicAdd(&tally[COUNT_RUINED], ruins);
       if (bad_states) atomicAdd(&ledger->bad_states, bad_states);
       if (bad_rewards) atomicAdd(&ledger->bad_rewards, bad_rewards);
     }
@@ -333,23 +228,7 @@ extern "C" __global__ void __launch_bounds__(256)
   if (blockIdx.x == gridDim.x - 1) *row_count = before + total;
   if (blockIdx.x != 0) return;
   Ledger* ledger = b.ledger;
-  u64 step = ledger->vector_step;
   u32 bad[2] = {ledger->bad_states, ledger->bad_rewards};
-  for (int kind = 0; kind < 2; kind++) {
-    if (!bad[kind]) continue;
-    u32 at = ledger->fault_count;
-    if (at < MAX_FAULTS) {
-      ledger->faults[2 * at] = step;
-      ledger->faults[2 * at + 1] = (u64)bad[kind] << 32 | (kind == 0 ? KIND_STATE : KIND_REWARD);
-      ledger->fault_count = at + 1;
-    } else {
-      ledger->faults_lost++;
-    }
-  }
   ledger->bad_states = ledger->bad_rewards = 0;
-  ledger->env_steps += c.n_envs;
-  ledger->vector_step = step + 1;
-  u64 env_steps = (step + 1) * c.n_envs;
-  ledger->epsilon = epsilon_at(c, env_steps);
-  *progress = env_steps;
+  end_steps(c, ledger, bad, 1, progress);
 }

@@ -21,6 +21,7 @@ use crate::ring::cuda::{COMPACT_CUH, DeviceCompactRows, Rows, RowsRoom};
 use crate::select_actions::cuda::SELECT_ACTIONS_CUH;
 
 const COLLECT_CU: &str = include_str!("collect.cu");
+const ACT_CUH: &str = include_str!("act.cuh");
 
 /// Room for faults between two reports; those beyond it are counted.
 pub use crate::collect::MAX_FAULTS;
@@ -192,10 +193,9 @@ impl Buffers {
     }
 }
 
-/// The program for a head and a form of rows.
-#[must_use]
-pub fn program(head: Head, storage: ReplayStorage) -> Program {
-    let structs = [
+/// The structs of kernels that act.
+pub(crate) fn structs() -> String {
+    [
         EnvParams::cuda_source(),
         EnvState::cuda_source(),
         Bar::cuda_source(),
@@ -204,19 +204,31 @@ pub fn program(head: Head, storage: ReplayStorage) -> Program {
         Group::cuda_source(),
         CollectParams::cuda_source(),
         CollectBuffers::cuda_source(),
-        Rows::cuda_source(),
-    ];
+    ]
+    .concat()
+}
+
+/// The program for a head and a form of rows.
+#[must_use]
+pub fn program(head: Head, storage: ReplayStorage) -> Program {
     let program = Program::new("collect.cu", COLLECT_CU)
         .header("common.cuh", COMMON_CUH)
+        .header("shared_structs.cuh", &format!("#pragma once\n{}{}", structs(), Rows::cuda_source()))
+        .define("COMPACT", u32::from(storage == ReplayStorage::Compact));
+    with_acting(program, head)
+}
+
+/// A program with what an environment does in a step; its structs are to be among the program's.
+pub(crate) fn with_acting(program: Program, head: Head) -> Program {
+    let program = program
+        .header("act.cuh", ACT_CUH)
         .header("philox.cuh", PHILOX_CUH)
         .header("power.cuh", POWER_CUH)
-        .header("shared_structs.cuh", &format!("#pragma once\n{}", structs.concat()))
         .header("env_step.cuh", ENV_STEP_CUH)
         .header("n_step.cuh", N_STEP_CUH)
         .header("q_monitor.cuh", Q_MONITOR_CUH)
         .header("select_actions.cuh", SELECT_ACTIONS_CUH)
         .header("compact.cuh", COMPACT_CUH)
-        .define("COMPACT", u32::from(storage == ReplayStorage::Compact))
         .define("HEAD", head as u32)
         .define("OUTPUTS", head.n_outputs())
         .define("MAX_FAULTS", MAX_FAULTS);
@@ -278,6 +290,20 @@ impl CollectKernels {
         Ok(Self { act, moves, params, env: config.params, outputs: config.head.n_outputs() })
     }
 
+    /// Adds what the collector's kernels are told.
+    pub(super) fn told<'k>(
+        &self,
+        launch: Launch<'k>,
+        market: Option<&DeviceMarket>,
+        buffers: &Buffers,
+    ) -> Launch<'k> {
+        let launch = match market {
+            Some(market) => market.keep(launch.value(market.view()).value(self.env)),
+            None => launch,
+        };
+        buffers.keep(launch.value(self.params).value(buffers.view()))
+    }
+
     pub(super) fn resources(&self) -> Result<Vec<(&'static str, KernelResources)>, CudaError> {
         [&self.act, &self.moves].into_iter().map(|k| Ok((k.symbol(), k.resources()?))).collect()
     }
@@ -295,17 +321,12 @@ impl CollectKernels {
         q.holds(n_envs * self.outputs)?;
         let groups_a_block = if n_envs <= FEW_ENVS { 1 } else { 4 };
         let blocks = self.params.n_envs.div_ceil(groups_a_block * GROUP as u32);
-        let launch = Launch::new(&self.act, blocks, groups_a_block * 64)
-            .programmatic(programmatic)
-            .value(market.view())
-            .value(self.env)
-            .value(self.params)
-            .value(buffers.view())
-            .buffer(q);
+        let launch = Launch::new(&self.act, blocks, groups_a_block * 64).programmatic(programmatic);
+        let launch = self.told(launch, Some(market), buffers).buffer(q);
         // SAFETY: collect_act(Market, EnvParams, CollectParams, CollectBuffers, float*). Environments are tested against
         // n_envs, for which all buffers were made; bars stay in the window, checked against the market and again for
         // every state taken up; slots are below n, the window the buffers were made for. All is kept.
-        unsafe { market.keep(buffers.keep(launch)).launch(stream)? };
+        unsafe { launch.launch(stream)? };
 
         // Enough blocks for every multiprocessor, few enough to be resident together.
         let envs_a_block: u32 = match n_envs {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use foxhunt_core::settings::ReplayStorage;
 use foxhunt_cuda::nvrtc::Cache;
-use foxhunt_cuda::{CudaError, DeviceBuffer, KernelResources, Stream};
+use foxhunt_cuda::{CudaError, DeviceBuffer, KernelResources, Launch, MappedBuffer, Stream};
 use foxhunt_market::Market;
 
 use crate::collect::{CollectConfig, Collector, MAX_ENVS};
@@ -97,6 +97,16 @@ impl GpuCollector {
     #[must_use]
     pub fn states(&self) -> &DeviceBuffer<f32> {
         &self.buffers.states
+    }
+
+    /// Adds what kernels that act are told: with the market, or those that come behind, without.
+    pub(crate) fn told<'k>(&self, launch: Launch<'k>, market: bool) -> Launch<'k> {
+        self.kernels.told(launch, market.then_some(&*self.device_market), &self.buffers)
+    }
+
+    /// Env steps since the start of training, the pinned word that kernels write.
+    pub(crate) fn progress(&self) -> &MappedBuffer<u64> {
+        &self.buffers.progress
     }
 
     /// The number of the next vector step, on the device.

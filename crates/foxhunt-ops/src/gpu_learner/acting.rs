@@ -3,7 +3,7 @@
 use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 
 use super::{GpuLearner, GpuLearnerError};
-use crate::acting_pass::cuda::Acting;
+use crate::acting_pass::cuda::{Acting, ActingPass};
 use crate::mlp::cuda::{Ahead, Forward, Job, stride};
 use crate::noise::cuda::Clock;
 
@@ -44,6 +44,13 @@ impl GpuLearner {
         q: &mut DeviceBuffer<f32>,
     ) -> Result<(), GpuLearnerError> {
         self.q_values_with(stream, &self.parameters.online, states, rows, q, Ahead::Unknown)
+    }
+
+    /// Whose weights a rollout acts by, where acting is such that it can: clusters' Q-values as they are, without noise.
+    pub(crate) fn clusters_to_act(&self) -> Option<(&ActingPass, &DeviceBuffer<u8>, &DeviceBuffer<f32>)> {
+        let plain = self.noise.is_none() && self.distribution.is_none();
+        let (pass, image) = self.network.as_ref().filter(|_| plain)?.acting_on_few()?;
+        Some((pass, image, &self.parameters.online))
     }
 
     fn q_values_with(

@@ -9,7 +9,6 @@
 struct NStepRing {
   float4* pending;   // [n, n_envs]: three portfolio inputs, bits of the action
   float* rewards;    // [n, n_envs]
-  float2* returns;   // [n, n_envs]: R and discount of the k-th row that leaves
   u32 n, n_envs;
   double gamma;
 };
@@ -37,10 +36,11 @@ __device__ __forceinline__ void load_recent(const NStepRing& ring, u32 env, u32 
   for (u32 j = 0; j < RECENT; j++) recent[j] = j < len ? pending_reward(ring, env, head, len - 1 - j) : 0.f;
 }
 
-// Adds a step (unless it is refused) and lets every window that is now complete leave, oldest first. A refused step ends
-// the windows before it.
+// Adds a step (unless it is refused) and lets every window that is now complete leave; `leaves` is told number, R and discount of each row, the newest
+// first. A refused step ends the windows before it.
+template <typename Leaves>
 __device__ __forceinline__ Pushed n_step_push(const NStepRing& ring, u32 env, u32 head, u32 was, const float recent[RECENT],
-                                              bool refused, bool ended, float4 step, float reward) {
+                                              bool refused, bool ended, float4 step, float reward, Leaves&& leaves) {
   u32 n = ring.n, len = was;
   if (!refused) {
     u64 at = (u64)slot_after(head, was, n) * ring.n_envs + env;
@@ -53,7 +53,7 @@ __device__ __forceinline__ Pushed n_step_push(const NStepRing& ring, u32 env, u3
   if (rows) {
     double sum = (double)(refused ? recent[0] : reward), discount = ring.gamma;
     for (u32 k = len - 1;; k--) {
-      if (k < rows) ring.returns[(u64)k * ring.n_envs + env] = make_float2(__double2float_rn(sum), __double2float_rn(discount));
+      if (k < rows) leaves(k, __double2float_rn(sum), __double2float_rn(discount));
       if (k == 0) break;
       u32 j = was - k;  // the step before this one is the j-th newest of those that were pending
       float older = j == 0 ? recent[0] : j == 1 ? recent[1] : j == 2 ? recent[2] : pending_reward(ring, env, head, k - 1);

@@ -370,6 +370,11 @@ impl NetworkPass {
         self.plan.acts || self.acting.is_some()
     }
 
+    /// The clusters that act on few rows, and the image they read.
+    pub(crate) fn acting_on_few(&self) -> Option<(&ActingPass, &DeviceBuffer<u8>)> {
+        self.acting.as_ref().map(|acting| (acting, &self.online_image))
+    }
+
     /// All kernels, for resource reports.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Kernel> {
         let update = self.update.iter().flat_map(|of| [&of.back, &of.gradient]);

@@ -33,7 +33,7 @@ fn compact_config(capacity: usize, sampling: GpuSampling) -> GpuReplayConfig {
     GpuReplayConfig { storage, sampling, ..replay_config(capacity, STATE_DIM) }
 }
 
-fn memory(
+pub(crate) fn memory(
     stream: &Stream,
     market: &Arc<DeviceMarket>,
     capacity: usize,

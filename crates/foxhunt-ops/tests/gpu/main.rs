@@ -22,6 +22,7 @@ mod parity;
 mod precision;
 mod q_monitor;
 mod rank;
+mod rollout;
 mod twin;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,6 +52,7 @@ fn tests() -> Vec<Test> {
     all.extend(actions::TESTS);
     all.extend(collect::TESTS);
     all.extend(compact::TESTS);
+    all.extend(rollout::TESTS);
     all.extend(guard::TESTS);
     all.extend(q_monitor::TESTS);
     all.extend(learner::TESTS);

@@ -35,31 +35,31 @@ impl Chain {
         Self { longest: 1 << most.ilog2(), graphs: BTreeMap::new(), begun: false, replayed: 0 }
     }
 
-    /// Queues `steps` steps. `step` queues one, and hears whether another step of this chain is just ahead of it; it is called
-    /// for the first step ever and while a graph is captured.
+    /// Queues `steps` steps. `queue` queues as many as it is told, which follow one another; it is called for the first step ever
+    /// and while a graph is captured.
     ///
     /// # Errors
-    /// Those of `step` and of the driver.
+    /// Those of `queue` and of the driver.
     pub(super) fn run(
         &mut self,
         stream: &Stream,
         steps: u32,
-        step: &mut dyn FnMut(&Stream, bool) -> Result<(), MLError>,
+        queue: &mut dyn FnMut(&Stream, u32) -> Result<(), MLError>,
     ) -> Result<(), MLError> {
         let mut left = steps;
         if left > 0 && !self.begun {
-            step(stream, false)?;
+            queue(stream, 1)?;
             self.begun = true;
             left -= 1;
         }
         while left > 0 {
             if self.longest == 0 {
-                step(stream, false)?;
+                queue(stream, 1)?;
                 left -= 1;
                 continue;
             }
             let length = self.longest.min(1 << left.ilog2());
-            match self.replay(stream, length, step) {
+            match self.replay(stream, length, queue) {
                 Ok(()) => {
                     self.replayed += u64::from(length);
                     left -= length;
@@ -87,13 +87,11 @@ impl Chain {
         &mut self,
         stream: &Stream,
         length: u32,
-        step: &mut dyn FnMut(&Stream, bool) -> Result<(), MLError>,
+        queue: &mut dyn FnMut(&Stream, u32) -> Result<(), MLError>,
     ) -> Result<(), MLError> {
         let graph = match self.graphs.entry(length) {
             Entry::Occupied(captured) => captured.into_mut(),
-            Entry::Vacant(place) => {
-                place.insert(stream.capture(|s| (0..length).try_for_each(|i| step(s, i > 0)))?)
-            }
+            Entry::Vacant(place) => place.insert(stream.capture(|s| queue(s, length))?),
         };
         Ok(graph.launch(stream)?)
     }

@@ -1,7 +1,7 @@
 //! The device memory an engine takes, known before any of it is taken, and where the replay memory goes.
 
 use foxhunt_core::Settings;
-use foxhunt_core::settings::{MemoryFallback, ReplayKind};
+use foxhunt_core::settings::{MemoryFallback, ReplayKind, ReplayStorage};
 use foxhunt_market::STATE_DIM;
 use foxhunt_ops::env_step::cuda::DeviceMarket;
 use foxhunt_ops::gpu_collect::GpuCollector;
@@ -9,6 +9,7 @@ use foxhunt_ops::gpu_learner::GpuLearnerConfig;
 use foxhunt_ops::gpu_replay::{GpuReplayConfig, GpuSampling};
 use foxhunt_ops::mlp::MlpShape;
 use foxhunt_ops::ring::cuda::DeviceBatch;
+use foxhunt_ops::rollout::cuda::Rollout;
 
 use crate::MLError;
 use crate::memory_plan::MemoryPart;
@@ -83,7 +84,12 @@ impl Plan {
             ..GpuLearnerConfig::new(shape)
         };
         let (n_envs, n_step) = (settings.env.n_envs, settings.learner.n_step);
-        let environments = GpuCollector::bytes_for(n_envs, n_step, settings.replay.storage);
+        let replay = &settings.replay;
+        let rollouts = match replay.storage {
+            ReplayStorage::Rows => 0,
+            ReplayStorage::Compact => Rollout::bytes_for(&learner, network.head, n_step, replay.capacity),
+        };
+        let environments = GpuCollector::bytes_for(n_envs, n_step, replay.storage).saturating_add(rollouts);
         let q = 4 * (settings.env.n_envs * network.head.n_outputs()) as u64;
         let batch = DeviceBatch::bytes_for(settings.learner.batch, STATE_DIM);
         Self {

@@ -1,8 +1,8 @@
 //! The CUDA engine: everything between two epoch boundaries happens on the device.
 //!
 //! It joins what [`foxhunt_ops`] keeps in device memory: environments ([`GpuCollector`]), replay memory, learner with
-//! its guard. A vector step is network, act, insert; an update is sample, learn, priorities. Chains of them are captured
-//! once and replayed (`graphs.rs`), so that the host makes one call for up to 256 steps, waits for
+//! its guard. A vector step is network, act, insert, or many of them are a rollout and one insert; an update is sample, learn, priorities. Chains of
+//! them are captured once and replayed (`graphs.rs`), so that the host makes one call for up to 256 steps, waits for
 //! nothing it has just queued and reads nothing but pinned words until [`Engine::drain`]. It is never more than two calls of
 //! the trainer ahead of the device ([`Pace`]), so that whoever stops it waits for tens of milliseconds of work.
 //!
@@ -36,6 +36,7 @@ use foxhunt_ops::gpu_learner::{Ahead, GpuLearner};
 use foxhunt_ops::gpu_replay::Resort;
 use foxhunt_ops::learner::{EpochSums, Progress as LearnerProgress};
 use foxhunt_ops::ring::cuda::DeviceBatch;
+use foxhunt_ops::rollout::cuda::Rollout;
 
 use self::graphs::Chain;
 use self::memory::{Placed, Plan, usable};
@@ -75,6 +76,8 @@ pub struct CudaEngine {
     collector: GpuCollector,
     learner: GpuLearner,
     store: Store,
+    /// Vector steps where many can be one launch.
+    rollout: Option<Rollout>,
     /// What completes compact rows in host memory.
     source: StateSource,
     /// f32 `[n_envs, n_outputs]`, the last decisions'.
@@ -157,12 +160,17 @@ impl CudaEngine {
             .collect::<Result<_, _>>()?;
         let source = StateSource::new(Arc::clone(&market), settings.learner.gamma);
         let store = Store::new(&stream, settings, placed, &on_device, &source, cache)?;
+        let rollout = match placed.on_device {
+            true => Rollout::new(&stream, &learner, &collector, placed.capacity, cache)?,
+            false => None,
+        };
         Ok(Self {
             settings: settings.clone(),
             market,
             collector,
             learner,
             store,
+            rollout,
             source,
             q: stream.zeros("Q-values", [n_envs, n_outputs])?,
             batches,
@@ -234,13 +242,16 @@ impl CudaEngine {
                     replay.maintain(stream)?;
                     let until_order = replay.order_if_due(stream)?;
                     let n = u32::try_from(until_order).map_or(left, |until| left.min(until));
-                    updating.run(stream, n, &mut |s, _| {
-                        for batch in &mut *batches {
-                            replay.sample_with(s, batch, Resort::Never)?;
+                    updating.run(stream, n, &mut |s, n| {
+                        for _ in 0..n {
+                            for batch in &mut *batches {
+                                replay.sample_with(s, batch, Resort::Never)?;
+                            }
+                            // A draw waits for the update ahead before it lets this one begin.
+                            learner.update_behind(s, batches, Ahead::LeavesParameters)?;
+                            replay.update(s, &learner.priorities(), rows)?;
                         }
-                        // A draw waits for the update ahead before it lets this one begin.
-                        learner.update_behind(s, batches, Ahead::LeavesParameters)?;
-                        Ok(replay.update(s, &learner.priorities(), rows)?)
+                        Ok(())
                     })?;
                     replay.replayed_updates(updating.take_replayed(), rows);
                     left -= n;
@@ -288,27 +299,41 @@ impl Engine for CudaEngine {
     }
 
     fn collect(&mut self, vector_steps: u32) -> Result<(), MLError> {
-        let Self { stream, collector, learner, store, q, collecting, collect_time, pace, .. } = self;
+        let Self { stream, collector, learner, store, q, rollout, collecting, collect_time, pace, .. } = self;
         pace.begin()?;
         collect_time.begin(stream)?;
         let n_envs = collector.config().n_envs;
-        let mut act = |s: &Stream, collector: &mut GpuCollector, ahead: Ahead| {
+        let mut act = |s: &Stream, learner: &mut GpuLearner, collector: &mut GpuCollector, ahead: Ahead| {
             learner.acting_q_values(s, collector.clock(), collector.states(), n_envs, q, ahead)?;
             collector.step(s, q).map_err(MLError::from)
         };
         match store {
             Store::Device(replay) => {
                 let most = collector.max_rows();
-                collecting.run(stream, vector_steps, &mut |s, in_chain| {
-                    // The insert of the step ahead waits for that step before it lets this one begin.
-                    act(s, collector, if in_chain { Ahead::LeavesAll } else { Ahead::Unknown })?;
-                    Ok(collector.insert_into(s, replay)?)
+                collecting.run(stream, vector_steps, &mut |s, n| {
+                    if let Some(rollout) = rollout {
+                        let (mut left, longest) = (n as usize, rollout.steps());
+                        while left > 0 {
+                            let steps = left.min(longest);
+                            rollout.run(s, learner, collector, steps)?;
+                            rollout.insert_into(s, collector, replay, steps)?;
+                            left -= steps;
+                        }
+                        return Ok(());
+                    }
+                    for i in 0..n {
+                        // The insert of the step ahead waits for that step before it lets this one begin.
+                        let ahead = if i > 0 { Ahead::LeavesAll } else { Ahead::Unknown };
+                        act(s, learner, collector, ahead)?;
+                        collector.insert_into(s, replay)?;
+                    }
+                    Ok(())
                 })?;
                 replay.replayed_inserts(collecting.take_replayed(), most);
             }
             Store::Host(host) => {
                 for _ in 0..vector_steps {
-                    act(stream, collector, Ahead::Unknown)?;
+                    act(stream, learner, collector, Ahead::Unknown)?;
                     host.insert(stream, collector)?;
                 }
             }

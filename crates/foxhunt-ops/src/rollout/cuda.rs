@@ -1,0 +1,335 @@
+//! The launchers of `rollout.cu` and `account.cu`.
+#![allow(unsafe_code)] // Launches; each names the signature it matches.
+
+use foxhunt_core::Head;
+use foxhunt_core::settings::{Precision, ReplayStorage};
+use foxhunt_cuda::nvrtc::{Cache, Program};
+use foxhunt_cuda::{
+    COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, KernelResources, Launch, Stream, bytemuck,
+    shared_struct,
+};
+use foxhunt_market::STATE_DIM;
+
+use super::steps;
+use crate::acting_pass::cuda::{Shape, THREADS, may_serve};
+use crate::collect::{CollectConfig, GROUP, count};
+use crate::gpu_collect::GpuCollector;
+use crate::gpu_collect::cuda::{structs, with_acting};
+use crate::gpu_learner::{CARVEOUT, GpuLearner, GpuLearnerConfig, Loader};
+use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayError};
+use crate::mlp::cuda::{HeadArgs, head_args};
+use crate::mlp::{Layer, MlpLayout};
+use crate::network_pass::plan::{LAYERS, SHARED_BYTES};
+use crate::ring::cuda::{DeviceCompactRows, Incoming};
+
+const ROLLOUT_CU: &str = include_str!("rollout.cu");
+const ACCOUNT_CU: &str = include_str!("account.cu");
+const ROLLOUT_CUH: &str = include_str!("rollout.cuh");
+
+/// Of a block of `account`.
+const ACCOUNT_THREADS: usize = 512;
+/// Rows of a cluster at most: from 112 on the compiler runs out of registers for some shapes.
+const MOST_ROWS: usize = 104;
+
+shared_struct! {
+    /// What single steps leave for the account, by step and environment.
+    pub(crate) struct RolloutLog {
+        q: DevicePtr<f32>,
+        rewards: DevicePtr<f32>,
+        log_returns: DevicePtr<f64>,
+        row_counts: DevicePtr<u32>,
+        rows: DevicePtr<u32>,
+        part_rows: DevicePtr<u32>,
+        bad: DevicePtr<u32>,
+    }
+}
+
+shared_struct! {
+    /// The network that acts, and for how many steps.
+    pub(crate) struct RolloutArgs {
+        image: DevicePtr<u8>,
+        parameters: DevicePtr<f32>,
+        head: HeadArgs,
+        bias: [u32; LAYERS],
+        dueling: u32,
+        steps: u32,
+        pad: u32,
+    }
+}
+
+/// The buffers of a log.
+#[derive(Debug)]
+struct Log {
+    /// f32 `[steps, n_envs, n_outputs]`.
+    q: DeviceBuffer<f32>,
+    /// f32 `[steps, n_envs]`.
+    rewards: DeviceBuffer<f32>,
+    /// f64 `[steps, n_envs]`, of the episode that ends there.
+    log_returns: DeviceBuffer<f64>,
+    /// u32 `[steps, n_envs]`.
+    row_counts: DeviceBuffer<u32>,
+    /// u32 `[steps, n_envs, n_step, 8]`.
+    rows: DeviceBuffer<u32>,
+    /// u32 `[steps, parts]`: rows of the environments of a warp.
+    part_rows: DeviceBuffer<u32>,
+    /// u32 `[steps, 2]`: state values and rewards that were not finite; 0 between rollouts.
+    bad: DeviceBuffer<u32>,
+}
+
+impl Log {
+    fn zeros(stream: &Stream, config: &CollectConfig, steps: usize, parts: usize) -> Result<Self, CudaError> {
+        let n_envs = config.n_envs;
+        Ok(Self {
+            q: stream.zeros("Q-values of a rollout", [steps, n_envs, config.head.n_outputs()])?,
+            rewards: stream.zeros("rewards of a rollout", [steps, n_envs])?,
+            log_returns: stream.zeros("returns of a rollout", [steps, n_envs])?,
+            row_counts: stream.zeros("row counts of a rollout", [steps, n_envs])?,
+            rows: stream.zeros("rows of a rollout", [steps, config.max_rows(), 8])?,
+            part_rows: stream.zeros("rows a part", [steps, parts])?,
+            bad: stream.zeros("what is not finite in a rollout", [steps, 2])?,
+        })
+    }
+
+    fn view(&self) -> RolloutLog {
+        RolloutLog {
+            q: self.q.ptr(),
+            rewards: self.rewards.ptr(),
+            log_returns: self.log_returns.ptr(),
+            row_counts: self.row_counts.ptr(),
+            rows: self.rows.ptr(),
+            part_rows: self.part_rows.ptr(),
+            bad: self.bad.ptr(),
+        }
+    }
+
+    fn keep<'k>(&self, launch: Launch<'k>) -> Launch<'k> {
+        launch
+            .keep(&self.q)
+            .keep(&self.rewards)
+            .keep(&self.log_returns)
+            .keep(&self.row_counts)
+            .keep(&self.rows)
+            .keep(&self.part_rows)
+            .keep(&self.bad)
+    }
+}
+
+/// The shape for rollouts where acting has `shape`, with blocks of `shared` bytes at most.
+fn shape_of(shape: &Shape, shared: usize) -> Option<Shape> {
+    [true, false]
+        .map(|keeps_weights| Shape { keeps_weights, ..shape.clone() })
+        .into_iter()
+        .find(|shape| shape.rows <= MOST_ROWS && whole_bytes(shape) <= shared)
+}
+
+/// Shared memory of a block: that of acting, and counts.
+fn whole_bytes(shape: &Shape) -> usize {
+    shape.shared_bytes() + count::LEN * 4
+}
+
+/// Parts of a block's environments whose rows are counted apart.
+fn parts_of_block(shape: &Shape) -> usize {
+    (shape.rows / shape.blocks).div_ceil(32)
+}
+
+fn rollout_program(shape: &Shape, head: Head) -> Program {
+    let structs =
+        [structs(), HeadArgs::cuda_source(), RolloutLog::cuda_source(), RolloutArgs::cuda_source()].concat();
+    let program = shape.with_acting(Program::new("rollout.cu", ROLLOUT_CU));
+    with_acting(program, head)
+        .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
+        .header("rollout.cuh", ROLLOUT_CUH)
+        .define("SHARED_BYTES", whole_bytes(shape) as u32)
+}
+
+/// The program of the account, for every device.
+#[must_use]
+pub fn account_program(head: Head) -> Program {
+    let structs = [structs(), RolloutLog::cuda_source()].concat();
+    with_acting(Program::new("account.cu", ACCOUNT_CU), head)
+        .header("common.cuh", COMMON_CUH)
+        .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
+        .header("rollout.cuh", ROLLOUT_CUH)
+}
+
+/// The program of rollouts of `n_envs` environments on a device of `processors` multiprocessors, none where there are none. For
+/// [`crate::network_pass::cuda::TARGET`] alone.
+#[must_use]
+pub fn program(
+    precision: Precision,
+    layout: &MlpLayout,
+    head: Head,
+    n_envs: usize,
+    processors: u32,
+) -> Option<Program> {
+    let shape = shape_of(&Shape::of(layout, precision, n_envs, processors, SHARED_BYTES)?, SHARED_BYTES)?;
+    Some(rollout_program(&shape, head))
+}
+
+/// Rollouts of a collector that acts by a learner's online network.
+#[derive(Debug)]
+pub struct Rollout {
+    rollout: Kernel,
+    account: Kernel,
+    shape: Shape,
+    layers: Vec<Layer>,
+    /// Most steps.
+    steps: usize,
+    log: Log,
+    /// Rows of the last rollout, and how many.
+    rows: DeviceCompactRows,
+    row_count: DeviceBuffer<u32>,
+    programmatic: bool,
+}
+
+impl Rollout {
+    /// Device bytes for compact rows, 0 where there are no rollouts on any device.
+    #[must_use]
+    pub fn bytes_for(learner: &GpuLearnerConfig, head: Head, n_step: usize, capacity: usize) -> u64 {
+        let (layout, n_envs) = (learner.layout(), learner.acting_rows);
+        let plain = learner.noise.is_none() && learner.shape.returns.is_mean();
+        if !plain || !may_serve(&layout, learner.learner.precision, n_envs) {
+            return 0;
+        }
+        let an_env = 4 * head.n_outputs() + 4 + 8 + 4 + n_step * 64;
+        // Parts are of eight environments at least, or one.
+        (steps(n_envs, n_step, capacity) * (n_envs * an_env + 4 * n_envs.div_ceil(2) + 8)) as u64
+    }
+
+    /// Rollouts, if they serve for this learner and collector on this device: they do where few rows are acted on by clusters
+    /// ([`crate::acting_pass`]) without noise or distributions, and rows are compact. `capacity` is that of the memory the rows go to.
+    ///
+    /// # Errors
+    /// [`CudaError::OutOfMemory`], [`CudaError::NoCompiler`] and driver errors.
+    pub fn new(
+        stream: &Stream,
+        learner: &GpuLearner,
+        collector: &GpuCollector,
+        capacity: usize,
+        cache: Option<&Cache>,
+    ) -> Result<Option<Self>, CudaError> {
+        let (config, layout) = (collector.config(), learner.layout());
+        let steps = steps(config.n_envs, config.n_step, capacity);
+        let fits = config.n_envs <= learner.config().acting_rows
+            && layout.shape().state_dim == STATE_DIM
+            && layout.shape().head == config.head.into()
+            && config.storage == ReplayStorage::Compact;
+        let Some((pass, ..)) = learner.clusters_to_act().filter(|_| fits && steps > 0) else {
+            return Ok(None);
+        };
+        let Some(shape) = shape_of(pass.shape(), stream.device().info().shared_bytes as usize) else {
+            return Ok(None);
+        };
+        let loader = Loader::new(stream, cache);
+        let rollout = loader.load(&rollout_program(&shape, config.head))?.kernel("rollout")?;
+        let account = loader.load(&account_program(config.head))?.kernel("account")?;
+        rollout.prefer_carveout(CARVEOUT)?;
+        account.prefer_carveout(CARVEOUT)?;
+        rollout.allow_shared(whole_bytes(&shape) as u32)?;
+        let clusters = config.n_envs.div_ceil(shape.rows);
+        let parts = clusters * shape.blocks * parts_of_block(&shape);
+        let this = Self {
+            rollout,
+            account,
+            layers: layout.layers().to_vec(),
+            steps,
+            log: Log::zeros(stream, config, steps, parts)?,
+            rows: DeviceCompactRows::zeros(stream, steps * config.max_rows())?,
+            row_count: stream.zeros("row count", 1)?,
+            programmatic: learner.config().programmatic,
+            shape,
+        };
+        this.account.allow_shared(this.account_bytes(config.head) as u32)?;
+        Ok(Some(this))
+    }
+
+    /// Most steps of one rollout, a power of two.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// What the kernels use.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn resources(&self) -> Result<Vec<(&'static str, KernelResources)>, CudaError> {
+        [&self.rollout, &self.account].into_iter().map(|k| Ok((k.symbol(), k.resources()?))).collect()
+    }
+
+    /// Shared memory of a block of the account: sums of three kinds by step, Q-values of a group for each warp.
+    fn account_bytes(&self, head: Head) -> usize {
+        3 * self.steps * 8 + ACCOUNT_THREADS / 32 * GROUP * head.n_outputs() * 4
+    }
+
+    /// Queues `steps` vector steps. [`GpuCollector::rows`] and the rows' number are not those of the last step afterwards, but here.
+    ///
+    /// # Errors
+    /// [`CudaError::Length`] for more steps than [`Rollout::steps`], and driver errors.
+    pub fn run(
+        &self,
+        stream: &Stream,
+        learner: &GpuLearner,
+        collector: &mut GpuCollector,
+        steps: usize,
+    ) -> Result<(), CudaError> {
+        if steps > self.steps {
+            return Err(CudaError::Length { what: "steps of a rollout", got: steps, expected: self.steps });
+        }
+        let Some((_, image, parameters)) = learner.clusters_to_act().filter(|_| steps > 0) else {
+            return Ok(());
+        };
+        let config = collector.config();
+        let (layout, n_envs) = (learner.layout(), config.n_envs);
+        let mut args: RolloutArgs = bytemuck::Zeroable::zeroed();
+        args.image = image.ptr();
+        args.parameters = parameters.ptr();
+        args.head = head_args(layout, steps * n_envs, DevicePtr::NULL, &self.log.q)?;
+        for (bias, layer) in args.bias.iter_mut().zip(&self.layers) {
+            *bias = layer.bias as u32;
+        }
+        args.dueling = u32::from(layout.shape().dueling);
+        args.steps = steps as u32;
+        let grid = self.shape.blocks * n_envs.div_ceil(self.shape.rows);
+        let launch = Launch::new(&self.rollout, grid as u32, THREADS)
+            .shared(whole_bytes(&self.shape) as u32)
+            .programmatic(self.programmatic);
+        let launch =
+            collector.told(launch, true).value(self.log.view()).value(args).keep(image).keep(parameters);
+        // SAFETY: rollout(Market, EnvParams, CollectParams, CollectBuffers, RolloutLog, RolloutArgs). Environments are tested against n_envs and slots are
+        // below n, for which collector and log were made, the log for as many steps (checked above); the program, image and parameters are those of
+        // this network, for states of this collector (checked when it was made). All is kept.
+        unsafe { self.log.keep(launch).launch(stream)? };
+
+        let blocks = config.n_groups() + steps;
+        let launch = Launch::new(&self.account, blocks as u32, ACCOUNT_THREADS as u32)
+            .shared(self.account_bytes(config.head) as u32)
+            .programmatic(self.programmatic);
+        let launch = collector
+            .told(launch, false)
+            .value(self.log.view())
+            .buffer(&self.rows.words)
+            .buffer(&self.row_count)
+            .mapped(collector.progress())
+            .value(steps as u32)
+            .value((grid * parts_of_block(&self.shape)) as u32);
+        // SAFETY: account(CollectParams, CollectBuffers, RolloutLog, u32*, u32*, u64*, u32, u32). A block for each group and step; no environment gives
+        // more than n rows a step, for which rows and log have room; parts are as many as the rollout counted. All is kept, the mapped word too.
+        unsafe { self.log.keep(launch).launch(stream) }
+    }
+
+    /// Queues the insert of the rows of a rollout of `steps` steps.
+    ///
+    /// # Errors
+    /// Those of [`GpuPrioritizedReplay::insert_compact_counted`].
+    pub fn insert_into(
+        &self,
+        stream: &Stream,
+        collector: &GpuCollector,
+        replay: &mut GpuPrioritizedReplay,
+        steps: usize,
+    ) -> Result<(), GpuReplayError> {
+        let most = steps * collector.max_rows();
+        replay.queue_insert(stream, Incoming::Compact(&self.rows), most, Some(&self.row_count))
+    }
+}
