@@ -259,12 +259,13 @@ __device__ __forceinline__ void load_biases(const float* parameters, const u32* 
   }
 }
 
-// Layer l and all behind it, up to the parts of the head's sums on their way; rows are stored. `before_head` is called by all threads ahead of the last product.
-template <int L, typename BeforeHead>
-__device__ __forceinline__ void layer(const Here& at, BeforeHead&& before_head) {
+// Layer l and all behind it, up to the parts of the head's sums on their way; rows are stored. `beside` is called by all threads ahead of the last
+// hidden layer's product, which takes the longest: there is time for other things in a warpgroup that does not multiply.
+template <int L, typename Beside>
+__device__ __forceinline__ void layer(const Here& at, Beside&& beside) {
   u32 t = threadIdx.x, lane = t % 32, line = t % GROUP / 32 * 16 + lane / 4, base = at.base, rank = at.rank, group = at.group;
   float acc[ROWS / 2];
-  if constexpr (L == LAYERS) before_head();
+  if constexpr (L == LAYERS - 1) beside();
   // Weights that are kept come once.
   wait_for(weights_are_there(base, L), !KEEPS_WEIGHTS && (L == 0 || L == LAYERS) ? at.parity : 0);
   product<L>(at, acc);
@@ -322,10 +323,8 @@ __device__ __forceinline__ void layer(const Here& at, BeforeHead&& before_head) 
     }
     rows_are_stored();
     // In the order in which they are used: each block gets from one at a time.
-    if (L + 1 < LAYERS && t == 0)
-#pragma unroll 1
-      for (u32 i = 1; i < BLOCKS; i++) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - i) % BLOCKS);
-    layer<L + 1>(at, before_head);
+    if (L + 1 < LAYERS && t % 32 == 0 && t / 32 + 1 < BLOCKS) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - 1 - t / 32) % BLOCKS);
+    layer<L + 1>(at, beside);
   }
 }
 

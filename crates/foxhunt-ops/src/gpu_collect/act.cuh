@@ -56,14 +56,19 @@ struct Way {
 // What a step comes to; the defaults are those of a lane without an environment.
 struct Acted {
   Way way;
-  u32 rows = 0, first_slot = 0, bad_states = 0, bad_rewards = 0;
+  u32 action = 0, bad_states = 0, bad_rewards = 0;
   float reward = 0.f;
-  double log_return = 0.0;  // of the episode, where one ended
-  bool fell_back = false, held = false, good_reward = false, ended = false, ruined = false;
+  double end_equity = 0.0;  // of an episode that ended
+  bool fell_back = false, held = false, filled = false, good_reward = false, refused = false, ended = false, ruined = false;
 
   __device__ __forceinline__ double counted_reward() const { return good_reward ? (double)reward : 0.0; }
-  // All lanes of a warp: what is counted of each, by the first.
-  __device__ __forceinline__ void count(u32* tally) const {
+  __device__ __forceinline__ double log_return(const EnvParams& params) const { return ended ? ln_portable(end_equity / params.start_equity) : 0.0; }
+  // All lanes of a warp, `live` where there is an environment: what is counted of each.
+  __device__ __forceinline__ void count(u32* tally, bool live) const {
+    u32 order = action % 9;
+    if (live) atomicAdd(&tally[COUNT_ACTIONS + action], 1u);
+    if (live && !held) atomicAdd(&tally[COUNT_ORDERS + order], 1u);
+    if (filled) atomicAdd(&tally[COUNT_FILLS + order], 1u);
     u32 holds = __popc(__ballot_sync(ALL_LANES, held)), rewards = __popc(__ballot_sync(ALL_LANES, good_reward));
     u32 fallbacks = __popc(__ballot_sync(ALL_LANES, fell_back)), episodes = __popc(__ballot_sync(ALL_LANES, ended));
     u32 ruins = __popc(__ballot_sync(ALL_LANES, ruined));
@@ -76,66 +81,60 @@ struct Acted {
   }
 };
 
-// One step of environment `env` by its Q-values `q`: decision, one bar forward, windows, a new episode where one is due. The environment and its place among
-// pending steps move on, and `leaves` is told of each row as `n_step_push` says, and its Way.
-template <typename Leaves>
-__device__ __forceinline__ Acted act(const Market& market, const EnvParams& params, const CollectParams& c, const NStepRing& ring, u32 env, OneEnv& of,
-                                     uint2& place, bool random, u32 word, const float* q, u32* tally, Leaves&& leaves) {
+// One step of environment `env` by its Q-values `q`: decision, one bar forward, a new episode where one is due. The environment moves on; its windows do behind
+// that (`settle`), and nothing of the next step but what they hold depends on them.
+__device__ __forceinline__ Acted act(const Market& market, const EnvParams& params, const CollectParams& c, u32 env, OneEnv& of, u32 pending, bool random,
+                                     u32 word, const float* q) {
   Acted did;
   EnvState& s = of.s;
   const Bar &now = of.now, &next = of.next;
-  u32 chosen, action;
+  u32 chosen;
 #if HEAD == 0
   chosen = select_action(q, nullptr, N_EXPOSURES, random, word, &did.fell_back);
-  action = chosen * 9 + now.route;
+  did.action = chosen * 9 + now.route;
 #elif HEAD == 1
-  chosen = action = select_action(q, nullptr, N_FACTORED, random, word, &did.fell_back);
+  chosen = did.action = select_action(q, nullptr, N_FACTORED, random, word, &did.fell_back);
 #else
-  chosen = action = select_branching(q, nullptr, random, word, &did.fell_back);
+  chosen = did.action = select_branching(q, nullptr, random, word, &did.fell_back);
 #endif
 
   // One bar forward, and what the transition leads to.
   u32 from_bar = s.bar;
-  Outcome outcome = env_step(market, params, s, now, next, action);
+  Outcome outcome = env_step(market, params, s, now, next, did.action);
   bool moved = s.bar != from_bar;
   did.ended = outcome.terminated || outcome.truncated;
   did.ruined = outcome.terminated;
   did.held = outcome.hold;
+  did.filled = outcome.filled;
   did.reward = outcome.reward;
+  did.end_equity = s.equity > params.equity_floor ? s.equity : params.equity_floor;
   float inputs[3], seen[3] = {of.seen.x, of.seen.y, of.seen.z};
   portfolio_inputs(params, s, moved ? next.close : now.close, inputs);
   u32 bad_now = now.bad_features + non_finite(seen);
   u32 bad_next = (moved ? next.bad_features : now.bad_features) + non_finite(inputs);
   did.good_reward = is_finite(outcome.reward);
-  bool refused = !did.good_reward || bad_now || bad_next;
+  did.refused = !did.good_reward || bad_now || bad_next;
   did.bad_states = bad_now;
   if (!did.good_reward) did.bad_rewards = 1;
-  else if (refused && (did.ended || bad_now == 0)) did.bad_states += bad_next;
-
-  // Windows. A refused step ends those before it at the state acted in.
-  did.way = {from_bar - place.y, did.ruined && !refused, refused ? shown(seen, from_bar) : shown(inputs, s.bar), shown(seen, chosen)};
-  Pushed pushed = n_step_push(ring, env, place.x, place.y, of.recent, refused, did.ended, did.way.acted, outcome.reward,
-                              [&](u32 k, float sum, float discount) { leaves(k, sum, discount, did.way); });
-  did.rows = pushed.rows;
-  did.first_slot = pushed.first_slot;
-  place = make_uint2(pushed.head, pushed.len);
-
-  u32 order = action % 9;
-  atomicAdd(&tally[COUNT_ACTIONS + action], 1u);
-  if (!did.held) atomicAdd(&tally[COUNT_ORDERS + order], 1u);
-  if (outcome.filled) atomicAdd(&tally[COUNT_FILLS + order], 1u);
-  if (did.ended) {
-    double equity = s.equity > params.equity_floor ? s.equity : params.equity_floor;
-    did.log_return = ln_portable(equity / params.start_equity);
-  }
+  else if (did.refused && (did.ended || bad_now == 0)) did.bad_states += bad_next;
+  // A refused step ends windows before it at the state acted in.
+  did.way = {from_bar - pending, did.ruined && !did.refused, did.refused ? shown(seen, from_bar) : shown(inputs, s.bar), shown(seen, chosen)};
 
   // A new episode, and what the environment shows next.
-  if (did.ended || refused) {
+  if (did.ended || did.refused) {
     s = env_reset(params, c.seed, env, s.episode + 1, c.first_bar, c.last_bar);
     portfolio_inputs(params, s, load_bar(market, s.bar).close, inputs);
   }
   of.seen = shown(inputs, s.bar);
   return did;
+}
+
+// The windows of an environment behind a step; its place among pending steps moves on, and `leaves` is told of each row as `n_step_push` says.
+template <typename Leaves>
+__device__ __forceinline__ Pushed settle(const NStepRing& ring, u32 env, const Acted& did, const float recent[RECENT], uint2& place, Leaves&& leaves) {
+  Pushed pushed = n_step_push(ring, env, place.x, place.y, recent, did.refused, did.ended, did.way.acted, did.reward, leaves);
+  place = make_uint2(pushed.head, pushed.len);
+  return pushed;
 }
 
 // ------------------------------------------------------------------------------------------------ Q-values of a group

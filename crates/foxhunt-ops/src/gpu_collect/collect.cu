@@ -91,20 +91,23 @@ extern "C" __global__ void __launch_bounds__(256)
   } else {
     double was_reward = own ? sums->reward : 0.0, was_return = own ? sums->episode_log_return : 0.0;
     Acted did;
+    u32 rows_out = 0;
     if (live) {
       u32 word = 0;
       bool random = explore_coin(c.seed, env, step, epsilon, &word);
-      did = act(market, params, c, ring, env, of, place, random, word, row, tally, [&](u32 k, float sum, float discount, const Way&) {
+      did = act(market, params, c, env, of, place.y, random, word, row);
+      Pushed pushed = settle(ring, env, did, of.recent, place, [&](u32 k, float sum, float discount) {
         ((float2*)b.returns)[(u64)k * c.n_envs + env] = make_float2(sum, discount);
       });
+      rows_out = pushed.rows;
       ((uint2*)b.places)[env] = place;
-      ((uint4*)b.moves)[env] = make_uint4(did.rows, did.first_slot, did.way.first_bar, did.way.terminal);
+      ((uint4*)b.moves)[env] = make_uint4(pushed.rows, pushed.first_slot, did.way.first_bar, did.way.terminal);
       ((float4*)b.reached)[env] = did.way.reached;
       of.store(b, env);
     }
-    did.count(tally);
-    double reward_part = warp_tree_sum(did.counted_reward()), return_part = warp_tree_sum(did.log_return);
-    u32 leaving = warp_sum(did.rows), bad_states = warp_sum(did.bad_states), bad_rewards = warp_sum(did.bad_rewards);
+    did.count(tally, live);
+    double reward_part = warp_tree_sum(did.counted_reward()), return_part = warp_tree_sum(did.log_return(params));
+    u32 leaving = warp_sum(rows_out), bad_states = warp_sum(did.bad_states), bad_rewards = warp_sum(did.bad_rewards);
     if (own) {
       sums->reward = was_reward + reward_part;
       sums->episode_log_return = was_return + return_part;

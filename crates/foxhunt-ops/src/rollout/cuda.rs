@@ -8,7 +8,7 @@ use foxhunt_cuda::{
     COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, KernelResources, Launch, Stream, bytemuck,
     shared_struct,
 };
-use foxhunt_market::STATE_DIM;
+use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 
 use super::steps;
 use crate::acting_pass::cuda::{Shape, THREADS, may_serve};
@@ -122,15 +122,14 @@ fn shape_of(shape: &Shape, shared: usize) -> Option<Shape> {
         .find(|shape| shape.rows <= MOST_ROWS && whole_bytes(shape) <= shared)
 }
 
-/// Shared memory of a block: that of acting, and counts.
+/// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, features of a bar and which.
 fn whole_bytes(shape: &Shape) -> usize {
-    shape.shared_bytes() + count::LEN * 4
+    let own = shape.rows / shape.blocks;
+    (shape.shared_bytes() + count::LEN * 4).next_multiple_of(16) + own * (16 + N_MARKET_FEATURES * 4 + 4)
 }
 
-/// Parts of a block's environments whose rows are counted apart.
-fn parts_of_block(shape: &Shape) -> usize {
-    (shape.rows / shape.blocks).div_ceil(32)
-}
+/// Warps of a block that environments belong to, whose rows are counted apart.
+const OWN_WARPS: usize = 4;
 
 fn rollout_program(shape: &Shape, head: Head) -> Program {
     let structs =
@@ -192,8 +191,8 @@ impl Rollout {
             return 0;
         }
         let an_env = 4 * head.n_outputs() + 4 + 8 + 4 + n_step * 64;
-        // Parts are of eight environments at least, or one.
-        (steps(n_envs, n_step, capacity) * (n_envs * an_env + 4 * n_envs.div_ceil(2) + 8)) as u64
+        // Blocks have two environments at least, or their cluster is the only one.
+        (steps(n_envs, n_step, capacity) * (n_envs * an_env + 4 * OWN_WARPS * (n_envs / 2 + 4) + 8)) as u64
     }
 
     /// Rollouts, if they serve for this learner and collector on this device: they do where few rows are acted on by clusters
@@ -227,7 +226,7 @@ impl Rollout {
         account.prefer_carveout(CARVEOUT)?;
         rollout.allow_shared(whole_bytes(&shape) as u32)?;
         let clusters = config.n_envs.div_ceil(shape.rows);
-        let parts = clusters * shape.blocks * parts_of_block(&shape);
+        let parts = clusters * shape.blocks * OWN_WARPS;
         let this = Self {
             rollout,
             account,
@@ -312,7 +311,7 @@ impl Rollout {
             .buffer(&self.row_count)
             .mapped(collector.progress())
             .value(steps as u32)
-            .value((grid * parts_of_block(&self.shape)) as u32);
+            .value((grid * OWN_WARPS) as u32);
         // SAFETY: account(CollectParams, CollectBuffers, RolloutLog, u32*, u32*, u64*, u32, u32). A block for each group and step; no environment gives
         // more than n rows a step, for which rows and log have room; parts are as many as the rollout counted. All is kept, the mapped word too.
         unsafe { self.log.keep(launch).launch(stream) }

@@ -175,7 +175,10 @@ fn life(gpu: &Gpu) {
             assert_eq!(many.replay.wrong_sums(stream).unwrap(), 0, "{name}");
         }
     }
-    assert!(met.iter().all(|&n| n > 0), "fallbacks, ruin, episodes that end otherwise, faults: {met:?}");
+    assert!(
+        gpu.small || met.iter().all(|&n| n > 0),
+        "fallbacks, ruin, episodes that end otherwise, faults: {met:?}"
+    );
     assert!(rollouts >= if gpu.small { 9 } else { 17 }, "{rollouts} of them");
 }
 
