@@ -26,7 +26,8 @@ __host__ __device__ constexpr bool all_as_wide(int l) { return l == PRODUCTS || 
 static_assert(LAYERS > 0 && all_as_wide(1) && HEAD_WIDTH <= SHARE && ROWS % 8 == 0 && OWN * BLOCKS == ROWS && OWN % 2 == 0, "shape");
 __host__ __device__ constexpr int most(int x, int y) { return x > y ? x : y; }
 
-// Warpgroups that multiply: with tf32x3 both, as one uses the time in which the other waits for what is summed apart.
+// Warpgroups that multiply: with tf32x3 both, as one uses the time in which the other waits for what is summed apart. A block may have more threads than ALL, who
+// call nothing here.
 constexpr int GROUPS = PARTS, ALL = 2 * GROUP, WARPS = ALL / 32;
 
 // Of product p: lines of its weights in an image and in a block, values of k it looks at in a block, and slabs of them. The last has the block's own units
@@ -113,10 +114,11 @@ __device__ __forceinline__ u64 at_step(u64 operand, int step) {
   return operand + (step / (LINE_BYTES / 32) * EACH + step % (LINE_BYTES / 32) * 32) / 16;
 }
 
+__device__ __forceinline__ void all_meet() { asm volatile("bar.sync 1, %0;" ::"n"(ALL) : "memory"); }
 // All threads: what they stored may be read by products.
 __device__ __forceinline__ void rows_are_stored() {
   shared_memory_is_ready();
-  __syncthreads();
+  all_meet();
 }
 
 // Values of k come in chunks of SHARE: those of a middle layer one from each block, as they arrive and this block's own first.
@@ -259,13 +261,11 @@ __device__ __forceinline__ void load_biases(const float* parameters, const u32* 
   }
 }
 
-// Layer l and all behind it, up to the parts of the head's sums on their way; rows are stored. `beside` is called by all threads ahead of the last
-// hidden layer's product, which takes the longest: there is time for other things in a warpgroup that does not multiply.
-template <int L, typename Beside>
-__device__ __forceinline__ void layer(const Here& at, Beside&& beside) {
+// Layer l and all behind it, up to the parts of the head's sums on their way; rows are stored. All blocks of the cluster meet once a hidden layer.
+template <int L>
+__device__ __forceinline__ void layer(const Here& at) {
   u32 t = threadIdx.x, lane = t % 32, line = t % GROUP / 32 * 16 + lane / 4, base = at.base, rank = at.rank, group = at.group;
   float acc[ROWS / 2];
-  if constexpr (L == LAYERS - 1) beside();
   // Weights that are kept come once.
   wait_for(weights_are_there(base, L), !KEEPS_WEIGHTS && (L == 0 || L == LAYERS) ? at.parity : 0);
   product<L>(at, acc);
@@ -277,7 +277,7 @@ __device__ __forceinline__ void layer(const Here& at, Beside&& beside) {
 #pragma unroll
     for (int i = 0; i < ROWS / 2; i++)
       if (i / 2 % 2 != group) scratch[(i / 4 * 2 + i % 2) * ALL + t] = acc[i];
-    __syncthreads();
+    all_meet();
 #pragma unroll
     for (int i = 0; i < ROWS / 4; i++) {
       float other = scratch[i * ALL + (t ^ GROUP)], mine = group ? acc[i / 2 * 4 + 2 + i % 2] : acc[i / 2 * 4 + i % 2];
@@ -324,7 +324,7 @@ __device__ __forceinline__ void layer(const Here& at, Beside&& beside) {
     rows_are_stored();
     // In the order in which they are used: each block gets from one at a time.
     if (L + 1 < LAYERS && t % 32 == 0 && t / 32 + 1 < BLOCKS) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - 1 - t / 32) % BLOCKS);
-    layer<L + 1>(at, beside);
+    layer<L + 1>(at);
   }
 }
 

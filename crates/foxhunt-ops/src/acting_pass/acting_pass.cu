@@ -56,7 +56,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(ALL,
   dependents_may_start();
   u32 first = blockIdx.x / BLOCKS * ROWS;
   load_states(a, base, first, min((u32)ROWS, a.rows - first));
-  layer<0>(at, [] {});
+  layer<0>(at);
   wait_for_blocks(parts_are_there(base), 0);
   cluster_arrive();  // a block's memory is there until all others have what it gave them
   finish_rows(a.head, a.head.q, rank, [&](u32 own, u32 o, float v) {

@@ -19,7 +19,7 @@ const ACTING_PASS_CU: &str = include_str!("acting_pass.cu");
 const ACTING_CUH: &str = include_str!("acting.cuh");
 
 /// Threads of a block, and units of a layer that it makes, as in the kernel.
-pub(crate) const THREADS: u32 = 256;
+const THREADS: u32 = 256;
 const SHARE: usize = 64;
 /// Rows of a cluster at most: with more, blocks have so much shared memory that they find no room beside the kernel ahead, and from 112 on the compiler
 /// runs out of registers for some widths of states.

@@ -25,6 +25,12 @@ __device__ __forceinline__ Bar load_bar(const Market& market, u32 i) {
   return bar;
 }
 
+// a / b. Nothing divided takes several times as long as other divisions, and is common.
+__device__ __forceinline__ double quotient(double a, double b) {
+  double size = fabs(b);
+  return a == 0.0 && size > 0.0 && size < F64_INFINITY ? a * b : a / b;
+}
+
 struct Fill {
   double quantity, price, fee;
   bool done, complete;
@@ -96,7 +102,7 @@ __device__ __forceinline__ Outcome env_step(const Market& market, const EnvParam
   u32 exposure = action / 9, order = action - exposure * 9, order_type = order / 3, urgency = order - order_type * 3;
   double before = s.equity, next_close = next.close;
   double fraction = -1.0 + 0.5 * (double)exposure;
-  double target = fraction * params.max_leverage * before / now.close;
+  double target = quotient(fraction * params.max_leverage * before, now.close);
   double quantity = target - s.position;
   bool hold = exposure == s.level || quantity == 0.0, filled = false;
   if (hold) {
@@ -128,9 +134,9 @@ __device__ __forceinline__ double bounded(double x) {
 __device__ __forceinline__ void portfolio_inputs(const EnvParams& params, const EnvState& s, double close, float out[3]) {
   double equity = s.equity > params.equity_floor ? s.equity : params.equity_floor;
   double bars = (double)s.bars_in_position;
-  out[0] = __double2float_rn(bounded(s.position * close / (equity * params.max_leverage)));
-  out[1] = __double2float_rn(bounded(100.0 * (s.position * (close - s.entry_price)) / equity));
-  out[2] = __double2float_rn(bars / (bars + HALF_BARS_IN_POSITION));
+  out[0] = __double2float_rn(bounded(quotient(s.position * close, equity * params.max_leverage)));
+  out[1] = __double2float_rn(bounded(quotient(100.0 * (s.position * (close - s.entry_price)), equity)));
+  out[2] = __double2float_rn(quotient(bars, bars + HALF_BARS_IN_POSITION));
 }
 
 // The state of environment `env` at the start of episode number `episode`, in the bars first .. last.

@@ -11,7 +11,7 @@ use foxhunt_cuda::{
 use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 
 use super::steps;
-use crate::acting_pass::cuda::{Shape, THREADS, may_serve};
+use crate::acting_pass::cuda::{Shape, may_serve};
 use crate::collect::{CollectConfig, GROUP, count};
 use crate::gpu_collect::GpuCollector;
 use crate::gpu_collect::cuda::{structs, with_acting};
@@ -26,6 +26,8 @@ const ROLLOUT_CU: &str = include_str!("rollout.cu");
 const ACCOUNT_CU: &str = include_str!("account.cu");
 const ROLLOUT_CUH: &str = include_str!("rollout.cuh");
 
+/// Of a block of `rollout`: those that pass rows, and those that step environments.
+const THREADS: u32 = 384;
 /// Of a block of `account`.
 const ACCOUNT_THREADS: usize = 512;
 /// Rows of a cluster at most: from 112 on the compiler runs out of registers for some shapes.
