@@ -67,6 +67,14 @@ __device__ __forceinline__ u32 states_are_there(u32 base) { return base + BARRIE
 
 extern __shared__ __align__(1024) unsigned char shared[];
 
+// The number of this thread, about which the compiler knows nothing: what it worked out from it once and kept from one pass to the next would take the
+// registers that products need.
+__device__ __forceinline__ u32 this_thread() {
+  u32 t = threadIdx.x;
+  asm volatile("" : "+r"(t));
+  return t;
+}
+
 // A block at work: the network's weight image, where its shared memory begins, which of the cluster it is, the warpgroup of this thread, and the parity of
 // the phases that barriers of a pass are in.
 struct Here {
@@ -134,14 +142,16 @@ struct Chunks {
 };
 
 #if PRECISION == 1
-// What tf32 leaves of a chunk of rows; the tensor core cuts off the high part itself.
+// What tf32 leaves of a value; the tensor core cuts off the high part itself.
+__device__ __forceinline__ float low_part(float x) { return __uint_as_float(to_tf32(x - __uint_as_float(__float_as_uint(x) & 0xffffe000))); }
+// The same of a chunk of rows.
 __device__ __forceinline__ void split_chunk(u32 from, u32 to) {
 #pragma unroll 1
   for (u32 at = threadIdx.x * 16; at < CHUNK; at += ALL * 16) {
     float v[4];
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from + at));
 #pragma unroll
-    for (int i = 0; i < 4; i++) v[i] = __uint_as_float(to_tf32(v[i] - __uint_as_float(__float_as_uint(v[i]) & 0xffffe000)));
+    for (int i = 0; i < 4; i++) v[i] = low_part(v[i]);
     store_sixteen(to + at, v);
   }
 }
@@ -202,8 +212,11 @@ __device__ __forceinline__ void product(const Here& at, float (&acc)[ROWS / 2]) 
   float rest[ROWS / 2];
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) acc[i] = 0.f, rest[i] = 0.f;
-  split_chunk(base + Of::number(0, rank) * CHUNK, base + LOW);
-  rows_are_stored();
+  // Low parts of a block's own units are stored beside them.
+  if (P == 0) {
+    split_chunk(base, base + LOW);
+    rows_are_stored();
+  }
 #pragma unroll 1
   for (u32 turn = 0; turn < Of::COUNT; turn++) {
     Operands<P> of(base, Of::number(turn, rank), base + LOW + turn % 2 * CHUNK);
@@ -231,9 +244,10 @@ template <int P>
 __device__ __forceinline__ void product(const Here& at, float (&acc)[ROWS / 2]) {
   using Of = Chunks<P>;
   u32 base = at.base, rank = at.rank;
-  if (at.group > 0) return;
+  // In all threads, or else those of a pass before this one would be kept for a group that does not multiply.
 #pragma unroll
   for (int i = 0; i < ROWS / 2; i++) acc[i] = 0.f;
+  if (at.group > 0) return;
   pin(acc);
 #pragma unroll(Of::OF_LAST == Of::STEPS ? 1 : Of::COUNT)
   for (u32 turn = 0; turn < Of::COUNT; turn++) {
@@ -264,7 +278,7 @@ __device__ __forceinline__ void load_biases(const float* parameters, const u32* 
 // Layer l and all behind it, up to the parts of the head's sums on their way; rows are stored. All blocks of the cluster meet once a hidden layer.
 template <int L>
 __device__ __forceinline__ void layer(const Here& at) {
-  u32 t = threadIdx.x, lane = t % 32, line = t % GROUP / 32 * 16 + lane / 4, base = at.base, rank = at.rank, group = at.group;
+  u32 t = this_thread(), base = at.base, rank = at.rank, group = at.group, lane = t % 32, line = t % GROUP / 32 * 16 + lane / 4;
   float acc[ROWS / 2];
   // Weights that are kept come once.
   wait_for(weights_are_there(base, L), !KEEPS_WEIGHTS && (L == 0 || L == LAYERS) ? at.parity : 0);
@@ -272,7 +286,7 @@ __device__ __forceinline__ void layer(const Here& at) {
   // Behind the wait all blocks have done with what lies where rows go.
   if (L < LAYERS) cluster_arrive();
   if (GROUPS > 1) {
-    float* scratch = (float*)(shared + LOW);
+    float* scratch = (float*)(shared + LOW + CHUNK);
     // Each group finishes half of the lines.
 #pragma unroll
     for (int i = 0; i < ROWS / 2; i++)
@@ -320,6 +334,10 @@ __device__ __forceinline__ void layer(const Here& at) {
       for (int i = 0; i < ROWS / 4 * HALVES; i++) acc[i] = above_0(acc[i] + b[i / 2 % HALVES]);
 #pragma unroll
       for (int i = 0; i < ROWS / 4 * HALVES; i++) store_kept(to[i % (2 * HALVES)] + i / (2 * HALVES) * 1024, acc[i]);
+#if PRECISION == 1
+#pragma unroll
+      for (int i = 0; i < ROWS / 4 * HALVES; i++) store_kept(to[i % (2 * HALVES)] + base + LOW - chunk + i / (2 * HALVES) * 1024, low_part(acc[i]));
+#endif
     }
     rows_are_stored();
     // In the order in which they are used: each block gets from one at a time.
@@ -334,9 +352,9 @@ template <typename Out>
 __device__ __forceinline__ void finish_rows(const HeadArgs& head, bool has_q, u32 rank, Out&& out) {
   constexpr u32 LANES = 16, OUTS = (HEAD_WIDTH + LANES - 1) / LANES;
   const float *parts = (const float*)(shared + INCOMING), *own_parts = (const float*)(shared + OUTGOING), *bias = (const float*)(shared + BIASES) + LAYERS * SHARE;
-  u32 lane = threadIdx.x % LANES;
+  u32 t = this_thread(), lane = t % LANES;
 #pragma unroll 1
-  for (u32 own = threadIdx.x / LANES; own < OWN; own += ALL / LANES) {
+  for (u32 own = t / LANES; own < OWN; own += ALL / LANES) {
     float v[OUTS];
 #pragma unroll
     for (u32 i = 0; i < OUTS; i++) {

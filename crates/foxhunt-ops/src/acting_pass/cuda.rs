@@ -55,14 +55,25 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape for up to `rows` rows of this network, if it is one that the kernel has, with blocks of `shared` bytes at most and rows for as many
-    /// clusters as are likely to find multiprocessors at once. It does not keep weights.
-    pub(crate) fn of(
+    /// The shape of a pass of up to `rows` rows, with blocks of `shared` bytes at most.
+    fn of(
         layout: &MlpLayout,
         precision: Precision,
         rows: usize,
         processors: u32,
         shared: usize,
+    ) -> Option<Self> {
+        Self::for_rows(layout, precision, rows, processors)
+            .filter(|this| this.rows <= MOST_ROWS && this.shared_bytes() <= shared)
+    }
+
+    /// The shape for up to `rows` rows of this network, if it is one that clusters pass rows through, with rows for as many clusters as are likely to find
+    /// multiprocessors at once. It does not keep weights.
+    pub(crate) fn for_rows(
+        layout: &MlpLayout,
+        precision: Precision,
+        rows: usize,
+        processors: u32,
     ) -> Option<Self> {
         let layers = layout.layers();
         let (head, hidden) = layers.split_last()?;
@@ -75,8 +86,7 @@ impl Shape {
         let rows = rows.div_ceil(likely_clusters(processors, blocks)?).next_multiple_of(8);
         let mut widths = vec![layers[0].n_in];
         widths.extend(layers.iter().map(|layer| layer.n_out));
-        let this = Self { precision, widths, blocks, rows, keeps_weights: false };
-        ((1..=MOST_ROWS).contains(&rows) && this.shared_bytes() <= shared).then_some(this)
+        (rows > 0).then_some(Self { precision, widths, blocks, rows, keeps_weights: false })
     }
 
     /// Shared memory of a block: places as in the kernel.
@@ -187,10 +197,6 @@ impl ActingPass {
 
     pub(crate) fn kernel(&self) -> &Kernel {
         &self.kernel
-    }
-
-    pub(crate) fn shape(&self) -> &Shape {
-        &self.shape
     }
 
     /// Queues the pass, with weights from `image`.

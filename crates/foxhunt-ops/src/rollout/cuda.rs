@@ -3,7 +3,7 @@
 
 use foxhunt_core::Head;
 use foxhunt_core::settings::{Precision, ReplayStorage};
-use foxhunt_cuda::nvrtc::{Cache, Program};
+use foxhunt_cuda::nvrtc::{Cache, Nvrtc, Program};
 use foxhunt_cuda::{
     COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, KernelResources, Launch, Stream, bytemuck,
     shared_struct,
@@ -11,14 +11,15 @@ use foxhunt_cuda::{
 use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 
 use super::steps;
-use crate::acting_pass::cuda::{Shape, may_serve};
+use crate::acting_pass::cuda::Shape;
+use crate::cluster_pass::cuda::COMPILER;
 use crate::collect::{CollectConfig, GROUP, count};
 use crate::gpu_collect::GpuCollector;
 use crate::gpu_collect::cuda::{structs, with_acting};
 use crate::gpu_learner::{CARVEOUT, GpuLearner, GpuLearnerConfig, Loader};
 use crate::gpu_replay::{GpuPrioritizedReplay, GpuReplayError};
-use crate::mlp::cuda::{HeadArgs, head_args};
-use crate::mlp::{Layer, MlpLayout};
+use crate::mlp::MlpLayout;
+use crate::mlp::cuda::{Ahead, HeadArgs, head_args};
 use crate::network_pass::plan::{LAYERS, SHARED_BYTES};
 use crate::ring::cuda::{DeviceCompactRows, Incoming};
 
@@ -30,8 +31,8 @@ const ROLLOUT_CUH: &str = include_str!("rollout.cuh");
 const THREADS: u32 = 384;
 /// Of a block of `account`.
 const ACCOUNT_THREADS: usize = 512;
-/// Rows of a cluster at most: from 112 on the compiler runs out of registers for some shapes.
-const MOST_ROWS: usize = 104;
+/// Rows of a cluster at most, by the registers that products need; fewer with `tf32x3`.
+const MOST_ROWS: [usize; 2] = [144, 64];
 
 shared_struct! {
     /// What single steps leave for the account, by step and environment.
@@ -55,7 +56,7 @@ shared_struct! {
         bias: [u32; LAYERS],
         dueling: u32,
         steps: u32,
-        pad: u32,
+        ahead: u32,
     }
 }
 
@@ -116,12 +117,20 @@ impl Log {
     }
 }
 
-/// The shape for rollouts where acting has `shape`, with blocks of `shared` bytes at most.
-fn shape_of(shape: &Shape, shared: usize) -> Option<Shape> {
+/// The shape for rollouts of `n_envs` environments, if there is one, on a device of `processors` multiprocessors with blocks of `shared` bytes at most.
+fn shape_for(
+    layout: &MlpLayout,
+    precision: Precision,
+    n_envs: usize,
+    processors: u32,
+    shared: usize,
+) -> Option<Shape> {
+    let shape = Shape::for_rows(layout, precision, n_envs, processors)?;
+    let most = MOST_ROWS[usize::from(precision == Precision::Tf32x3)];
     [true, false]
         .map(|keeps_weights| Shape { keeps_weights, ..shape.clone() })
         .into_iter()
-        .find(|shape| shape.rows <= MOST_ROWS && whole_bytes(shape) <= shared)
+        .find(|shape| shape.rows <= most && whole_bytes(shape) <= shared)
 }
 
 /// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, features of a bar and which.
@@ -141,6 +150,7 @@ fn rollout_program(shape: &Shape, head: Head) -> Program {
         .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
         .header("rollout.cuh", ROLLOUT_CUH)
         .define("SHARED_BYTES", whole_bytes(shape) as u32)
+        .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
 }
 
 /// The program of the account, for every device.
@@ -163,7 +173,7 @@ pub fn program(
     n_envs: usize,
     processors: u32,
 ) -> Option<Program> {
-    let shape = shape_of(&Shape::of(layout, precision, n_envs, processors, SHARED_BYTES)?, SHARED_BYTES)?;
+    let shape = shape_for(layout, precision, n_envs, processors, SHARED_BYTES)?;
     Some(rollout_program(&shape, head))
 }
 
@@ -173,7 +183,10 @@ pub struct Rollout {
     rollout: Kernel,
     account: Kernel,
     shape: Shape,
-    layers: Vec<Layer>,
+    /// Of the network, and of the collector.
+    layout: MlpLayout,
+    n_envs: usize,
+    max_rows: usize,
     /// Most steps.
     steps: usize,
     log: Log,
@@ -189,7 +202,7 @@ impl Rollout {
     pub fn bytes_for(learner: &GpuLearnerConfig, head: Head, n_step: usize, capacity: usize) -> u64 {
         let (layout, n_envs) = (learner.layout(), learner.acting_rows);
         let plain = learner.noise.is_none() && learner.shape.returns.is_mean();
-        if !plain || !may_serve(&layout, learner.learner.precision, n_envs) {
+        if !plain || shape_for(&layout, learner.learner.precision, n_envs, u32::MAX, usize::MAX).is_none() {
             return 0;
         }
         let an_env = 4 * head.n_outputs() + 4 + 8 + 4 + n_step * 64;
@@ -197,8 +210,8 @@ impl Rollout {
         (steps(n_envs, n_step, capacity) * (n_envs * an_env + 4 * OWN_WARPS * (n_envs / 2 + 4) + 8)) as u64
     }
 
-    /// Rollouts, if they serve for this learner and collector on this device: they do where few rows are acted on by clusters
-    /// ([`crate::acting_pass`]) without noise or distributions, and rows are compact. `capacity` is that of the memory the rows go to.
+    /// Rollouts, if they serve for this learner and collector on this device: they do for networks that clusters pass few rows through
+    /// ([`crate::acting_pass`]), without noise or distributions, where rows are compact. `capacity` is that of the memory the rows go to.
     ///
     /// # Errors
     /// [`CudaError::OutOfMemory`], [`CudaError::NoCompiler`] and driver errors.
@@ -215,10 +228,12 @@ impl Rollout {
             && layout.shape().state_dim == STATE_DIM
             && layout.shape().head == config.head.into()
             && config.storage == ReplayStorage::Compact;
-        let Some((pass, ..)) = learner.clusters_to_act().filter(|_| fits && steps > 0) else {
+        if !fits || steps == 0 || learner.weights_to_act().is_none() || Nvrtc::get()?.version() < COMPILER {
             return Ok(None);
-        };
-        let Some(shape) = shape_of(pass.shape(), stream.device().info().shared_bytes as usize) else {
+        }
+        let (precision, device) = (learner.config().learner.precision, stream.device().info());
+        let (processors, shared) = (device.multiprocessors, device.shared_bytes as usize);
+        let Some(shape) = shape_for(layout, precision, config.n_envs, processors, shared) else {
             return Ok(None);
         };
         let loader = Loader::new(stream, cache);
@@ -226,13 +241,19 @@ impl Rollout {
         let account = loader.load(&account_program(config.head))?.kernel("account")?;
         rollout.prefer_carveout(CARVEOUT)?;
         account.prefer_carveout(CARVEOUT)?;
-        rollout.allow_shared(whole_bytes(&shape) as u32)?;
+        let whole = whole_bytes(&shape) as u32;
+        rollout.allow_shared(whole)?;
+        if rollout.active_clusters(shape.blocks as u32, THREADS, whole)? == 0 {
+            return Ok(None);
+        }
         let clusters = config.n_envs.div_ceil(shape.rows);
         let parts = clusters * shape.blocks * OWN_WARPS;
         let this = Self {
             rollout,
             account,
-            layers: layout.layers().to_vec(),
+            layout: layout.clone(),
+            n_envs: config.n_envs,
+            max_rows: config.max_rows(),
             steps,
             log: Log::zeros(stream, config, steps, parts)?,
             rows: DeviceCompactRows::zeros(stream, steps * config.max_rows())?,
@@ -263,34 +284,41 @@ impl Rollout {
         3 * self.steps * 8 + ACCOUNT_THREADS / 32 * GROUP * head.n_outputs() * 4
     }
 
-    /// Queues `steps` vector steps. [`GpuCollector::rows`] and the rows' number are not those of the last step afterwards, but here.
+    /// Queues `steps` vector steps. [`GpuCollector::rows`] and the rows' number are not those of the last step afterwards, but here. `ahead` tells of the
+    /// kernel queued just ahead; what is said of it must be so.
     ///
     /// # Errors
-    /// [`CudaError::Length`] for more steps than [`Rollout::steps`], and driver errors.
+    /// [`CudaError::Length`] for more steps than [`Rollout::steps`], and for another network or collector than those it was made for; driver errors.
     pub fn run(
         &self,
         stream: &Stream,
         learner: &GpuLearner,
         collector: &mut GpuCollector,
         steps: usize,
+        ahead: Ahead,
     ) -> Result<(), CudaError> {
-        if steps > self.steps {
-            return Err(CudaError::Length { what: "steps of a rollout", got: steps, expected: self.steps });
-        }
-        let Some((_, image, parameters)) = learner.clusters_to_act().filter(|_| steps > 0) else {
-            return Ok(());
+        let check = |what, got, expected| match got == expected {
+            true => Ok(()),
+            false => Err(CudaError::Length { what, got, expected }),
         };
-        let config = collector.config();
-        let (layout, n_envs) = (learner.layout(), config.n_envs);
+        check("steps of a rollout", steps, steps.min(self.steps))?;
+        let (config, layout) = (collector.config(), learner.layout());
+        check("environments of a rollout", config.n_envs, self.n_envs)?;
+        check("rows of a step", config.max_rows(), self.max_rows)?;
+        check("parameters", layout.len(), self.layout.len())?;
+        let weights = learner.weights_to_act().filter(|_| steps > 0 && *layout == self.layout);
+        let Some((image, parameters)) = weights else { return Ok(()) };
+        let n_envs = self.n_envs;
         let mut args: RolloutArgs = bytemuck::Zeroable::zeroed();
         args.image = image.ptr();
         args.parameters = parameters.ptr();
         args.head = head_args(layout, steps * n_envs, DevicePtr::NULL, &self.log.q)?;
-        for (bias, layer) in args.bias.iter_mut().zip(&self.layers) {
+        for (bias, layer) in args.bias.iter_mut().zip(layout.layers()) {
             *bias = layer.bias as u32;
         }
         args.dueling = u32::from(layout.shape().dueling);
         args.steps = steps as u32;
+        args.ahead = ahead as u32;
         let grid = self.shape.blocks * n_envs.div_ceil(self.shape.rows);
         let launch = Launch::new(&self.rollout, grid as u32, THREADS)
             .shared(whole_bytes(&self.shape) as u32)
@@ -326,11 +354,10 @@ impl Rollout {
     pub fn insert_into(
         &self,
         stream: &Stream,
-        collector: &GpuCollector,
         replay: &mut GpuPrioritizedReplay,
         steps: usize,
     ) -> Result<(), GpuReplayError> {
-        let most = steps * collector.max_rows();
+        let most = steps * self.max_rows;
         replay.queue_insert(stream, Incoming::Compact(&self.rows), most, Some(&self.row_count))
     }
 }

@@ -9,7 +9,7 @@
 pub mod cuda;
 
 /// Most rows of a rollout, which a log has room for.
-const MOST_ROWS: usize = 1 << 17;
+const MOST_ROWS: usize = 1 << 18;
 /// Most steps, of which more would gain nothing.
 const MOST_STEPS: usize = 64;
 
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_rollout_fit_into_the_memory() {
-        assert_eq!([1, 64, 1024, 2880].map(|n| steps(n, 3, 1 << 20)), [64, 64, 32, 8]);
+        assert_eq!([1, 64, 1024, 2880].map(|n| steps(n, 3, 1 << 20)), [64, 64, 64, 16]);
         assert_eq!([1000, 191, 192, 0].map(|capacity| steps(64, 3, capacity)), [4, 0, 1, 0]);
         assert_eq!(steps(65_536, 256, usize::MAX), 0);
     }

@@ -56,7 +56,8 @@ __device__ __forceinline__ void store_chunk(const Here& at, u32 own, u32 chunk, 
 
 // Those that pass rows: the features of the next states as far as they are expected.
 __device__ __forceinline__ void expected_states(const Here& at) {
-  for (u32 i = threadIdx.x; i < FEATURE_CHUNKS * OWN; i += ALL) {
+#pragma unroll 1
+  for (u32 i = this_thread(); i < FEATURE_CHUNKS * OWN; i += ALL) {
     u32 own = i / FEATURE_CHUNKS, chunk = i % FEATURE_CHUNKS;
     float v[EACH];
     load_chunk(v, (const float*)(shared + FEATURES) + own * MARKET_FEATURES + chunk * EACH);
@@ -65,7 +66,8 @@ __device__ __forceinline__ void expected_states(const Here& at) {
 }
 // The rest of these states, here and all of them in the other blocks.
 __device__ __forceinline__ void give_states(const Market& market, const Here& at) {
-  for (u32 i = threadIdx.x; i < CHUNKS * OWN; i += ALL) {
+#pragma unroll 1
+  for (u32 i = this_thread(); i < CHUNKS * OWN; i += ALL) {
     u32 own = i / CHUNKS, chunk = i % CHUNKS;
     float4 seen = ((const float4*)(shared + SEEN))[own];
     float v[EACH] = {};
@@ -236,16 +238,20 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(BLOC
   }
   for (u32 i = threadIdx.x; i < COUNTS; i += BLOCK) tally[i] = 0;
   cluster_arrive();
+  cluster_wait();  // behind it all blocks have their barriers
+  auto load_weights = [&] {
+    if (group >= ALL / GROUP) return;
+    bring_layers<0>(at);
+    load_biases(a.parameters, a.bias, rank);
+  };
+  bool early = a.ahead >= AHEAD_LEAVES_PARAMETERS;
+  if (early) load_weights();
   dependency_wait();
+  if (!early) load_weights();
   for (u32 i = threadIdx.x; i < OWN; i += BLOCK) {
     // Rows without an environment show the first bar, and nobody looks at what they get.
     seen[i] = first + i < c.n_envs ? ((const float4*)b.shown)[first + i] : make_float4(0.f, 0.f, 0.f, __uint_as_float(c.first_bar));
     ((u32*)(shared + UNEXPECTED))[i] = 1;
-  }
-  cluster_wait();  // behind it all blocks have their barriers
-  if (group < ALL / GROUP) {
-    bring_layers<0>(at);
-    load_biases(a.parameters, a.bias, rank);
   }
   __syncthreads();
   if (group < ALL / GROUP) pass_rows(work, at);

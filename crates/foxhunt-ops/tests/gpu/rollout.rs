@@ -9,7 +9,7 @@ use foxhunt_cuda::{DeviceBuffer, driver_calls};
 use foxhunt_market::N_MARKET_FEATURES;
 use foxhunt_ops::env_step::cuda::DeviceMarket;
 use foxhunt_ops::gpu_collect::GpuCollector;
-use foxhunt_ops::gpu_learner::{GpuLearner, GpuLearnerConfig};
+use foxhunt_ops::gpu_learner::{Ahead, GpuLearner, GpuLearnerConfig};
 use foxhunt_ops::gpu_replay::{GpuPrioritizedReplay, GpuSampling};
 use foxhunt_ops::learner::LearnerState;
 use foxhunt_ops::mlp::MlpShape;
@@ -139,8 +139,8 @@ fn life(gpu: &Gpu) {
                     single.collector.insert_into(stream, &mut single.replay).unwrap();
                 }
                 let before = driver_calls();
-                rollout.run(stream, &learner, &mut many.collector, steps).unwrap();
-                rollout.insert_into(stream, &many.collector, &mut many.replay, steps).unwrap();
+                rollout.run(stream, &learner, &mut many.collector, steps, Ahead::Unknown).unwrap();
+                rollout.insert_into(stream, &mut many.replay, steps).unwrap();
                 let calls = driver_calls() - before;
                 assert_eq!(
                     calls.synchronisations + calls.copies_to_host + calls.allocations,
@@ -223,7 +223,7 @@ fn serves(gpu: &Gpu) {
         assert_eq!(rollout.is_some(), wanted && hopper, "case {number}");
         if let Some(rollout) = rollout {
             assert_eq!(rollout.steps(), 16, "51 rows a step of 1,000");
-            assert!(rollout.run(stream, &learner, &mut collector, 17).is_err());
+            assert!(rollout.run(stream, &learner, &mut collector, 17, Ahead::Unknown).is_err());
             assert_eq!(collector.env_steps(), 0);
         }
     }

@@ -312,12 +312,12 @@ impl Engine for CudaEngine {
                 let most = collector.max_rows();
                 collecting.run(stream, vector_steps, &mut |s, n| {
                     if let Some(rollout) = rollout {
-                        let (mut left, longest) = (n as usize, rollout.steps());
+                        let (mut left, mut ahead) = (n as usize, Ahead::Unknown);
                         while left > 0 {
-                            let steps = left.min(longest);
-                            rollout.run(s, learner, collector, steps)?;
-                            rollout.insert_into(s, collector, replay, steps)?;
-                            left -= steps;
+                            let steps = left.min(rollout.steps());
+                            rollout.run(s, learner, collector, steps, ahead)?;
+                            rollout.insert_into(s, replay, steps)?;
+                            (left, ahead) = (left - steps, Ahead::LeavesParameters);
                         }
                         return Ok(());
                     }
