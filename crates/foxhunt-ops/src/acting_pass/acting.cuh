@@ -146,7 +146,7 @@ struct Chunks {
 __device__ __forceinline__ float low_part(float x) { return __uint_as_float(to_tf32(x - __uint_as_float(__float_as_uint(x) & 0xffffe000))); }
 // The same of a chunk of rows.
 __device__ __forceinline__ void split_chunk(u32 from, u32 to) {
-#pragma unroll 1
+#pragma unroll 2
   for (u32 at = threadIdx.x * 16; at < CHUNK; at += ALL * 16) {
     float v[4];
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(from + at));
@@ -340,8 +340,10 @@ __device__ __forceinline__ void layer(const Here& at) {
 #endif
     }
     rows_are_stored();
-    // In the order in which they are used: each block gets from one at a time.
-    if (L + 1 < LAYERS && t % 32 == 0 && t / 32 + 1 < BLOCKS) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - 1 - t / 32) % BLOCKS);
+    // One after the other, in the order in which they are used: each block gets from one at a time.
+    if (L + 1 < LAYERS && t == 0)
+#pragma unroll 1
+      for (u32 i = 1; i < BLOCKS; i++) hand(chunk, chunk, CHUNK, units_are_there(base, L + 1, rank), (rank + BLOCKS - i) % BLOCKS);
     layer<L + 1>(at);
   }
 }
