@@ -21,9 +21,16 @@ const ACTING_CUH: &str = include_str!("acting.cuh");
 /// Threads of a block, and units of a layer that it makes, as in the kernel.
 const THREADS: u32 = 256;
 const SHARE: usize = 64;
-/// Rows of a cluster at most: with more, blocks have so much shared memory that they find no room beside the kernel ahead, and from 112 on the compiler
-/// runs out of registers for some widths of states.
-const MOST_ROWS: usize = 96;
+/// Rows of a cluster at most: with `tf32x3` by the registers of products, and otherwise as many as rollouts find room for, so that their Q-values have the same
+/// bits. Alone a pass of more than 96 rows a cluster is no quicker than whole networks are.
+fn most_rows(precision: Precision) -> usize {
+    match precision {
+        Precision::F32 => 0,
+        Precision::Tf32x3 => 96,
+        Precision::Tf32 => 136,
+        Precision::Bf16 => 144,
+    }
+}
 
 shared_struct! {
     /// A pass of the online network.
@@ -55,25 +62,14 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a pass of up to `rows` rows, with blocks of `shared` bytes at most.
-    fn of(
+    /// The shape for up to `rows` rows of this network, if it is one that the kernel has, with blocks of `shared` bytes at most and rows for as many
+    /// clusters as are likely to find multiprocessors at once. It does not keep weights.
+    pub(crate) fn of(
         layout: &MlpLayout,
         precision: Precision,
         rows: usize,
         processors: u32,
         shared: usize,
-    ) -> Option<Self> {
-        Self::for_rows(layout, precision, rows, processors)
-            .filter(|this| this.rows <= MOST_ROWS && this.shared_bytes() <= shared)
-    }
-
-    /// The shape for up to `rows` rows of this network, if it is one that clusters pass rows through, with rows for as many clusters as are likely to find
-    /// multiprocessors at once. It does not keep weights.
-    pub(crate) fn for_rows(
-        layout: &MlpLayout,
-        precision: Precision,
-        rows: usize,
-        processors: u32,
     ) -> Option<Self> {
         let layers = layout.layers();
         let (head, hidden) = layers.split_last()?;
@@ -86,7 +82,9 @@ impl Shape {
         let rows = rows.div_ceil(likely_clusters(processors, blocks)?).next_multiple_of(8);
         let mut widths = vec![layers[0].n_in];
         widths.extend(layers.iter().map(|layer| layer.n_out));
-        (rows > 0).then_some(Self { precision, widths, blocks, rows, keeps_weights: false })
+        let this = Self { precision, widths, blocks, rows, keeps_weights: false };
+        let fits = (1..=most_rows(precision)).contains(&rows) && this.shared_bytes() <= shared;
+        fits.then_some(this)
     }
 
     /// Shared memory of a block: places as in the kernel.
@@ -199,6 +197,10 @@ impl ActingPass {
         &self.kernel
     }
 
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     /// Queues the pass, with weights from `image`.
     pub(crate) fn run(
         &self,
@@ -264,11 +266,13 @@ mod tests {
     #[test]
     fn a_cluster_has_as_few_rows_as_there_are_clusters_for() {
         let layout = layout(51, &[256, 256]);
-        let of = |precision| [1, 240, 241, 1024, 1200, 1201, 2880, 2881].map(|n| rows(&layout, precision, n));
-        assert_eq!(of(Precision::Tf32), [8, 8, 16, 40, 40, 48, 96, 0]);
-        assert_eq!(of(Precision::Bf16), of(Precision::Tf32));
-        assert_eq!(of(Precision::Tf32x3), [8, 8, 16, 40, 40, 0, 0, 0], "shared memory ends");
-        assert_eq!(of(Precision::F32), [0; 8]);
+        let of = |precision| {
+            [1, 240, 241, 1024, 1200, 1201, 2880, 4081, 4321].map(|n| rows(&layout, precision, n))
+        };
+        assert_eq!(of(Precision::Bf16), [8, 8, 16, 40, 40, 48, 96, 144, 0]);
+        assert_eq!(of(Precision::Tf32), [8, 8, 16, 40, 40, 48, 96, 0, 0], "shared memory ends");
+        assert_eq!(of(Precision::Tf32x3), [8, 8, 16, 40, 40, 0, 0, 0, 0], "earlier with low parts");
+        assert_eq!(of(Precision::F32), [0; 9]);
         // A device with hardly any multiprocessors, and blocks that have less room.
         assert_eq!(Shape::of(&layout, Precision::Tf32, 8, 15, ROOM), None);
         assert_eq!(Shape::of(&layout, Precision::Tf32x3, 8, 132, 100 * 1024), None);

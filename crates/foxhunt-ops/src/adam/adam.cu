@@ -22,8 +22,15 @@
 
 // ------------------------------------------------------------------------------------------------ kernels
 
-// Segments whose values are asked for at once.
-constexpr u32 AT_ONCE = 8;
+// g = the sum of it (unless this is the first) and of N segments from number `first` on, asked for at once.
+template <u32 N>
+__device__ __forceinline__ void join(float& g, bool is_first, const SquaresArgs& a, u32 first, u64 i) {
+  float part[N];
+#pragma unroll
+  for (u32 s = 0; s < N; s++) part[s] = a.parts[(first + s) * a.stride + i];
+#pragma unroll
+  for (u32 s = 0; s < N; s++) g = s > 0 || !is_first ? g + part[s] : part[s];
+}
 
 extern "C" __global__ void __launch_bounds__(1024) sum_squares(SquaresArgs a) {
   __shared__ double lanes[256];
@@ -36,15 +43,10 @@ extern "C" __global__ void __launch_bounds__(1024) sum_squares(SquaresArgs a) {
     if (i < a.n) {
       if (a.segments) {
         if (a.add) g = a.gradient[i];
-        for (u32 first = 0; first < a.segments; first += AT_ONCE) {
-          float part[AT_ONCE];
-#pragma unroll
-          for (u32 s = 0; s < AT_ONCE; s++)
-            if (first + s < a.segments) part[s] = a.parts[(first + s) * a.stride + i];
-#pragma unroll
-          for (u32 s = 0; s < AT_ONCE; s++)
-            if (first + s < a.segments) g = first + s > 0 || a.add ? g + part[s] : part[s];
-        }
+        u32 s = 0;
+        for (; s + 16 <= a.segments; s += 16) join<16>(g, s == 0 && !a.add, a, s, i);
+        for (; s + 4 <= a.segments; s += 4) join<4>(g, s == 0 && !a.add, a, s, i);
+        for (; s < a.segments; s++) join<1>(g, s == 0 && !a.add, a, s, i);
         a.gradient[i] = g;
       } else {
         g = a.gradient[i];
@@ -82,15 +84,38 @@ struct Four {
   }
 };
 
+#ifdef IMAGES
+// Where they go in images, which never changes.
+struct FourPlaces {
+  uint4 forward, back;
+  __device__ __forceinline__ void load(const ImageArgs& a, u64 i) {
+    forward = ((const uint4*)a.forward_map)[i];
+    back = a.back ? ((const uint4*)a.back_map)[i] : make_uint4(NOWHERE, NOWHERE, NOWHERE, NOWHERE);
+  }
+  __device__ __forceinline__ void store_online(const ImageArgs& a, float4 w) const {
+    ::store_online(a, {forward.x, back.x}, w.x), ::store_online(a, {forward.y, back.y}, w.y);
+    ::store_online(a, {forward.z, back.z}, w.z), ::store_online(a, {forward.w, back.w}, w.w);
+  }
+  __device__ __forceinline__ void store_target(const ImageArgs& a, float4 w) const {
+    ::store_target(a, {forward.x, back.x}, w.x), ::store_target(a, {forward.y, back.y}, w.y);
+    ::store_target(a, {forward.z, back.z}, w.z), ::store_target(a, {forward.w, back.w}, w.w);
+  }
+};
+#endif
+
 extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
   __shared__ double lanes[256];
   __shared__ Decision shared_decision;
   __shared__ StepState before;
   u32 steppers = gridDim.x - 1;  // the last block keeps the books
+  u64 fours = a.n / 4, mine = (u64)blockIdx.x * 256 + threadIdx.x;
+#ifdef IMAGES
+  FourPlaces to;
+  if (blockIdx.x < steppers && mine < fours) to.load(a.images, mine);
+#endif
   dependency_wait();
   dependents_may_start();
   // What a thread steps first is on its way while the norm is summed.
-  u64 fours = a.n / 4, mine = (u64)blockIdx.x * 256 + threadIdx.x;
   Four x;
   if (blockIdx.x < steppers && mine < fours) x.load(a, mine);
   constexpr u32 WORDS = sizeof(StepState) / sizeof(u64);
@@ -119,9 +144,8 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
     step_element(a, d, x.w.w, x.m.w, x.v.w, x.g.w);
     ((float4*)a.online)[i] = x.w, ((float4*)a.m)[i] = x.m, ((float4*)a.v)[i] = x.v;
 #ifdef IMAGES
-    float w[4] = {x.w.x, x.w.y, x.w.z, x.w.w};
-#pragma unroll
-    for (u32 q = 0; q < 4; q++) store_online(a.images, 4 * i + q, w[q]);
+    if (i != mine) to.load(a.images, i);
+    to.store_online(a.images, x.w);
 #endif
     if (a.polyak) {
       x.t.x = x.t.x + a.tau * (x.w.x - x.t.x);
@@ -133,11 +157,7 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
       ((float4*)a.target)[i] = x.w;
     }
 #ifdef IMAGES
-    float4 next = a.polyak ? x.t : x.w;
-    float t[4] = {next.x, next.y, next.z, next.w};
-    if (a.polyak || d.copy)
-#pragma unroll
-      for (u32 q = 0; q < 4; q++) store_target(a.images, 4 * i + q, t[q]);
+    if (a.polyak || d.copy) to.store_target(a.images, a.polyak ? x.t : x.w);
 #endif
   }
   u64 i = fours * 4 + threadIdx.x;
@@ -146,8 +166,9 @@ extern "C" __global__ void __launch_bounds__(256) apply_update(ApplyArgs a) {
     if (a.polyak) a.target[i] = a.target[i] + a.tau * (a.online[i] - a.target[i]);
     else if (d.copy) a.target[i] = a.online[i];
 #ifdef IMAGES
-    store_online(a.images, i, a.online[i]);
-    store_target(a.images, i, a.target[i]);
+    Places last = places_of(a.images, i);
+    store_online(a.images, last, a.online[i]);
+    store_target(a.images, last, a.target[i]);
 #endif
   }
 }

@@ -3,7 +3,7 @@
 use foxhunt_cuda::{CudaError, DeviceBuffer, Stream};
 
 use super::{GpuLearner, GpuLearnerError};
-use crate::acting_pass::cuda::Acting;
+use crate::acting_pass::cuda::{Acting, ActingPass};
 use crate::mlp::cuda::{Ahead, Forward, Job, stride};
 use crate::noise::cuda::Clock;
 
@@ -46,11 +46,12 @@ impl GpuLearner {
         self.q_values_with(stream, &self.parameters.online, states, rows, q, Ahead::Unknown)
     }
 
-    /// The image of weights and the parameters that a rollout acts by, where it can: Q-values of tensor cores as they are, without noise.
-    pub(crate) fn weights_to_act(&self) -> Option<(&DeviceBuffer<u8>, &DeviceBuffer<f32>)> {
+    /// What a rollout acts by, where it can: the clusters that act on few rows, the image of weights and the parameters they read. Q-values are theirs as they are,
+    /// without noise.
+    pub(crate) fn clusters_to_act(&self) -> Option<(&ActingPass, &DeviceBuffer<u8>, &DeviceBuffer<f32>)> {
         let plain = self.noise.is_none() && self.distribution.is_none();
-        let network = self.network.as_ref().filter(|network| plain && network.acts())?;
-        Some((network.online_image(), &self.parameters.online))
+        let (pass, image) = self.network.as_ref().filter(|_| plain)?.acting_on_few()?;
+        Some((pass, image, &self.parameters.online))
     }
 
     fn q_values_with(

@@ -103,7 +103,9 @@ impl<'a> Loader<'a> {
 pub fn programs(precision: Precision) -> Vec<Program> {
     let mut all = crate::mlp::cuda::programs(precision);
     all.extend([
-        crate::td_loss::cuda::program(),
+        crate::td_loss::cuda::program(&[5]),
+        crate::td_loss::cuda::program(&[45]),
+        crate::td_loss::cuda::program(&[5, 3, 3]),
         crate::distribution::cuda::program(),
         crate::adam::cuda::program(),
         crate::adam::cuda::program_without_guard(),
@@ -184,7 +186,7 @@ impl GpuLearner {
                 Self::head_pass(&loader, stream, config, &layout)?
             },
             cluster_pass,
-            loss: LossKernel::new(&loader)?,
+            loss: LossKernel::new(&loader, &layout)?,
             distribution: (!layout.shape().returns.is_mean())
                 .then(|| DistributionKernels::new(&loader))
                 .transpose()?,

@@ -370,9 +370,9 @@ impl NetworkPass {
         self.plan.acts || self.acting.is_some()
     }
 
-    /// The image of the online network that passes forward read.
-    pub(crate) fn online_image(&self) -> &DeviceBuffer<u8> {
-        &self.online_image
+    /// The clusters that act on few rows, and the image that they read.
+    pub(crate) fn acting_on_few(&self) -> Option<(&ActingPass, &DeviceBuffer<u8>)> {
+        self.acting.as_ref().map(|acting| (acting, &self.online_image))
     }
 
     /// All kernels, for resource reports.

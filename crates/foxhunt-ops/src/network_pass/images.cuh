@@ -7,13 +7,17 @@
 
 constexpr u32 NOWHERE = ~0u;
 
+// Words of a parameter in the maps for both ways.
+struct Places {
+  u32 forward, back;
+};
+__device__ __forceinline__ Places places_of(const ImageArgs& a, u64 i) { return {a.forward_map[i], a.back ? a.back_map[i] : NOWHERE}; }
+
 __device__ __forceinline__ void store_in(unsigned char* image, u32 at, float x) {
   if (image && at != NOWHERE) store_right(image + (at & 0x0fffffff), x, ((at >> 28) + 1) * 16);
 }
-__device__ __forceinline__ void store_online(const ImageArgs& a, u64 i, float x) {
-  store_in(a.online, a.forward_map[i], x);
-  if (a.back) store_in(a.back, a.back_map[i], x);
+__device__ __forceinline__ void store_online(const ImageArgs& a, Places to, float x) {
+  store_in(a.online, to.forward, x);
+  store_in(a.back, to.back, x);
 }
-__device__ __forceinline__ void store_target(const ImageArgs& a, u64 i, float x) {
-  if (a.target) store_in(a.target, a.forward_map[i], x);
-}
+__device__ __forceinline__ void store_target(const ImageArgs& a, Places to, float x) { store_in(a.target, to.forward, x); }

@@ -13,6 +13,7 @@ extern "C" __global__ void __launch_bounds__(256) pack_weights(PackArgs a) {
   dependents_may_start();
   u32 i = blockIdx.x * 256 + threadIdx.x;
   if (i >= a.n) return;
-  store_online(a.images, i, a.online[i]);
-  store_target(a.images, i, a.target[i]);
+  Places to = places_of(a.images, i);
+  store_online(a.images, to, a.online[i]);
+  store_target(a.images, to, a.target[i]);
 }

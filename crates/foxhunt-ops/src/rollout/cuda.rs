@@ -3,7 +3,7 @@
 
 use foxhunt_core::Head;
 use foxhunt_core::settings::{Precision, ReplayStorage};
-use foxhunt_cuda::nvrtc::{Cache, Nvrtc, Program};
+use foxhunt_cuda::nvrtc::{Cache, Program};
 use foxhunt_cuda::{
     COMMON_CUH, CudaError, DeviceBuffer, DevicePtr, Kernel, KernelResources, Launch, Stream, bytemuck,
     shared_struct,
@@ -11,9 +11,9 @@ use foxhunt_cuda::{
 use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 
 use super::steps;
-use crate::acting_pass::cuda::Shape;
-use crate::cluster_pass::cuda::COMPILER;
+use crate::acting_pass::cuda::{Shape, may_serve};
 use crate::collect::{CollectConfig, GROUP, count};
+use crate::error::OpError;
 use crate::gpu_collect::GpuCollector;
 use crate::gpu_collect::cuda::{structs, with_acting};
 use crate::gpu_learner::{CARVEOUT, GpuLearner, GpuLearnerConfig, Loader};
@@ -31,8 +31,9 @@ const ROLLOUT_CUH: &str = include_str!("rollout.cuh");
 const THREADS: u32 = 384;
 /// Of a block of `account`.
 const ACCOUNT_THREADS: usize = 512;
-/// Rows of a cluster at most, by the registers that products need; fewer with `tf32x3`.
-const MOST_ROWS: [usize; 2] = [144, 64];
+/// Rows of a cluster at most with `tf32x3`, by the registers that its products need, and environments of a block, a lane each.
+const MOST_SPLIT_ROWS: usize = 64;
+const MOST_OWN: usize = 128;
 
 shared_struct! {
     /// What single steps leave for the account, by step and environment.
@@ -117,20 +118,16 @@ impl Log {
     }
 }
 
-/// The shape for rollouts of `n_envs` environments, if there is one, on a device of `processors` multiprocessors with blocks of `shared` bytes at most.
-fn shape_for(
-    layout: &MlpLayout,
-    precision: Precision,
-    n_envs: usize,
-    processors: u32,
-    shared: usize,
-) -> Option<Shape> {
-    let shape = Shape::for_rows(layout, precision, n_envs, processors)?;
-    let most = MOST_ROWS[usize::from(precision == Precision::Tf32x3)];
+/// The shape for rollouts where few rows are acted on with `acting`, if there is one, with blocks of `shared` bytes at most.
+fn shape_of(acting: &Shape, shared: usize) -> Option<Shape> {
+    let too_many = acting.precision == Precision::Tf32x3 && acting.rows > MOST_SPLIT_ROWS;
+    if too_many || acting.rows / acting.blocks > MOST_OWN {
+        return None;
+    }
     [true, false]
-        .map(|keeps_weights| Shape { keeps_weights, ..shape.clone() })
+        .map(|keeps_weights| Shape { keeps_weights, ..acting.clone() })
         .into_iter()
-        .find(|shape| shape.rows <= most && whole_bytes(shape) <= shared)
+        .find(|shape| whole_bytes(shape) <= shared)
 }
 
 /// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, features of a bar and which.
@@ -173,7 +170,8 @@ pub fn program(
     n_envs: usize,
     processors: u32,
 ) -> Option<Program> {
-    let shape = shape_for(layout, precision, n_envs, processors, SHARED_BYTES)?;
+    let acting = Shape::of(layout, precision, n_envs, processors, SHARED_BYTES)?;
+    let shape = shape_of(&acting, SHARED_BYTES)?;
     Some(rollout_program(&shape, head))
 }
 
@@ -185,8 +183,7 @@ pub struct Rollout {
     shape: Shape,
     /// Of the network, and of the collector.
     layout: MlpLayout,
-    n_envs: usize,
-    max_rows: usize,
+    config: CollectConfig,
     /// Most steps.
     steps: usize,
     log: Log,
@@ -202,7 +199,7 @@ impl Rollout {
     pub fn bytes_for(learner: &GpuLearnerConfig, head: Head, n_step: usize, capacity: usize) -> u64 {
         let (layout, n_envs) = (learner.layout(), learner.acting_rows);
         let plain = learner.noise.is_none() && learner.shape.returns.is_mean();
-        if !plain || shape_for(&layout, learner.learner.precision, n_envs, u32::MAX, usize::MAX).is_none() {
+        if !plain || !may_serve(&layout, learner.learner.precision, n_envs) {
             return 0;
         }
         let an_env = 4 * head.n_outputs() + 4 + 8 + 4 + n_step * 64;
@@ -228,12 +225,10 @@ impl Rollout {
             && layout.shape().state_dim == STATE_DIM
             && layout.shape().head == config.head.into()
             && config.storage == ReplayStorage::Compact;
-        if !fits || steps == 0 || learner.weights_to_act().is_none() || Nvrtc::get()?.version() < COMPILER {
+        let Some((acting, ..)) = learner.clusters_to_act().filter(|_| fits && steps > 0) else {
             return Ok(None);
-        }
-        let (precision, device) = (learner.config().learner.precision, stream.device().info());
-        let (processors, shared) = (device.multiprocessors, device.shared_bytes as usize);
-        let Some(shape) = shape_for(layout, precision, config.n_envs, processors, shared) else {
+        };
+        let Some(shape) = shape_of(acting.shape(), stream.device().info().shared_bytes as usize) else {
             return Ok(None);
         };
         let loader = Loader::new(stream, cache);
@@ -252,8 +247,7 @@ impl Rollout {
             rollout,
             account,
             layout: layout.clone(),
-            n_envs: config.n_envs,
-            max_rows: config.max_rows(),
+            config: config.clone(),
             steps,
             log: Log::zeros(stream, config, steps, parts)?,
             rows: DeviceCompactRows::zeros(stream, steps * config.max_rows())?,
@@ -261,7 +255,7 @@ impl Rollout {
             programmatic: learner.config().programmatic,
             shape,
         };
-        this.account.allow_shared(this.account_bytes(config.head) as u32)?;
+        this.account.allow_shared(this.account_bytes())?;
         Ok(Some(this))
     }
 
@@ -280,35 +274,43 @@ impl Rollout {
     }
 
     /// Shared memory of a block of the account: sums of three kinds by step, Q-values of a group for each warp.
-    fn account_bytes(&self, head: Head) -> usize {
-        3 * self.steps * 8 + ACCOUNT_THREADS / 32 * GROUP * head.n_outputs() * 4
+    fn account_bytes(&self) -> u32 {
+        (3 * self.steps * 8 + ACCOUNT_THREADS / 32 * GROUP * self.config.head.n_outputs() * 4) as u32
     }
 
-    /// Queues `steps` vector steps. [`GpuCollector::rows`] and the rows' number are not those of the last step afterwards, but here. `ahead` tells of the
-    /// kernel queued just ahead; what is said of it must be so.
+    /// Queues `steps` vector steps and the insert of their rows into `replay`. [`GpuCollector::compact_rows`] are not theirs afterwards. `ahead` tells of
+    /// the kernel queued just ahead; what is said of it must be so.
     ///
     /// # Errors
-    /// [`CudaError::Length`] for more steps than [`Rollout::steps`], and for another network or collector than those it was made for; driver errors.
+    /// [`OpError::InvalidArgument`] for no steps or more than [`Rollout::steps`], a learner or a collector other than what this was made for, and a memory that
+    /// cannot hold the rows at once; those of [`GpuPrioritizedReplay::insert_compact_counted`].
     pub fn run(
         &self,
         stream: &Stream,
         learner: &GpuLearner,
         collector: &mut GpuCollector,
+        replay: &mut GpuPrioritizedReplay,
         steps: usize,
         ahead: Ahead,
-    ) -> Result<(), CudaError> {
-        let check = |what, got, expected| match got == expected {
-            true => Ok(()),
-            false => Err(CudaError::Length { what, got, expected }),
+    ) -> Result<(), GpuReplayError> {
+        let refuse = |what, value: String, rule| Err(OpError::InvalidArgument { what, value, rule }.into());
+        if !(1..=self.steps).contains(&steps) {
+            return refuse("steps", steps.to_string(), "from 1 to the most of a rollout");
+        }
+        if *collector.config() != self.config {
+            return refuse("collector", "another".to_owned(), "what the rollout was made for");
+        }
+        let acting = Shape { keeps_weights: false, ..self.shape.clone() };
+        let clusters = learner.clusters_to_act().filter(|(pass, ..)| *pass.shape() == acting);
+        let clusters = clusters.filter(|_| *learner.layout() == self.layout);
+        let Some((_, image, parameters)) = clusters else {
+            return refuse("learner", "another".to_owned(), "what the rollout was made for");
         };
-        check("steps of a rollout", steps, steps.min(self.steps))?;
-        let (config, layout) = (collector.config(), learner.layout());
-        check("environments of a rollout", config.n_envs, self.n_envs)?;
-        check("rows of a step", config.max_rows(), self.max_rows)?;
-        check("parameters", layout.len(), self.layout.len())?;
-        let weights = learner.weights_to_act().filter(|_| steps > 0 && *layout == self.layout);
-        let Some((image, parameters)) = weights else { return Ok(()) };
-        let n_envs = self.n_envs;
+        let most = steps * self.config.max_rows();
+        if most > replay.config().capacity {
+            return refuse("steps", steps.to_string(), "as few as give no more rows than the memory has");
+        }
+        let (layout, n_envs) = (learner.layout(), self.config.n_envs);
         let mut args: RolloutArgs = bytemuck::Zeroable::zeroed();
         args.image = image.ptr();
         args.parameters = parameters.ptr();
@@ -326,13 +328,13 @@ impl Rollout {
         let launch =
             collector.told(launch, true).value(self.log.view()).value(args).keep(image).keep(parameters);
         // SAFETY: rollout(Market, EnvParams, CollectParams, CollectBuffers, RolloutLog, RolloutArgs). Environments are tested against n_envs and slots are
-        // below n, for which collector and log were made, the log for as many steps (checked above); the program, image and parameters are those of
-        // this network, for states of this collector (checked when it was made). All is kept.
+        // below n, for which collector and log were made, the log for as many steps (all checked above); image and parameters are those of a learner of the
+        // shape that the program was compiled for (checked above), for states of this collector (checked when it was made). All is kept.
         unsafe { self.log.keep(launch).launch(stream)? };
 
-        let blocks = config.n_groups() + steps;
+        let blocks = self.config.n_groups() + steps;
         let launch = Launch::new(&self.account, blocks as u32, ACCOUNT_THREADS as u32)
-            .shared(self.account_bytes(config.head) as u32)
+            .shared(self.account_bytes())
             .programmatic(self.programmatic);
         let launch = collector
             .told(launch, false)
@@ -344,20 +346,38 @@ impl Rollout {
             .value((grid * OWN_WARPS) as u32);
         // SAFETY: account(CollectParams, CollectBuffers, RolloutLog, u32*, u32*, u64*, u32, u32). A block for each group and step; no environment gives
         // more than n rows a step, for which rows and log have room; parts are as many as the rollout counted. All is kept, the mapped word too.
-        unsafe { self.log.keep(launch).launch(stream) }
-    }
-
-    /// Queues the insert of the rows of a rollout of `steps` steps.
-    ///
-    /// # Errors
-    /// Those of [`GpuPrioritizedReplay::insert_compact_counted`].
-    pub fn insert_into(
-        &self,
-        stream: &Stream,
-        replay: &mut GpuPrioritizedReplay,
-        steps: usize,
-    ) -> Result<(), GpuReplayError> {
-        let most = steps * self.max_rows;
+        unsafe { self.log.keep(launch).launch(stream)? };
         replay.queue_insert(stream, Incoming::Compact(&self.rows), most, Some(&self.row_count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use foxhunt_core::ReturnModel;
+
+    use super::*;
+    use crate::mlp::MlpShape;
+
+    /// Environments of each cluster size, by the multiprocessors of an H200.
+    #[test]
+    fn rollouts_are_for_as_many_environments_as_find_room() {
+        let rows = |hidden: &[usize], precision, n_envs| {
+            let (hidden, head) = (hidden.to_vec(), Head::Factored.into());
+            let shape =
+                MlpShape { state_dim: STATE_DIM, hidden, head, dueling: true, returns: ReturnModel::Mean };
+            let acting = Shape::of(&MlpLayout::new(shape), precision, n_envs, 132, SHARED_BYTES);
+            acting
+                .and_then(|acting| shape_of(&acting, SHARED_BYTES))
+                .map(|shape| (shape.rows, shape.keeps_weights))
+        };
+        let default =
+            |precision| [64, 720, 1200, 1201, 3600, 4080, 4320].map(|n| rows(&[256; 2], precision, n));
+        let (kept, not) = (|rows| Some((rows, true)), |rows| Some((rows, false)));
+        assert_eq!(default(Precision::Tf32x3), [kept(8), kept(24), not(40), None, None, None, None]);
+        assert_eq!(default(Precision::Tf32)[..5], [kept(8), kept(24), kept(40), kept(48), kept(120)]);
+        assert_eq!(default(Precision::Tf32)[5..], [not(136), None]);
+        assert_eq!(default(Precision::Bf16), [8, 24, 40, 48, 120, 136, 144].map(kept));
+        // A lane an environment, where a cluster is one block.
+        assert_eq!([15_360, 15_361].map(|n| rows(&[64], Precision::Bf16, n)), [kept(128), None]);
     }
 }

@@ -49,10 +49,12 @@ shared_struct! {
     }
 }
 
-/// The program of the loss.
+/// The program of the loss for heads of these branches.
 #[must_use]
-pub fn program() -> Program {
+pub fn program(branches: &[usize]) -> Program {
+    let only = if let [only] = branches { *only } else { 0 };
     with_loss(Program::new("td_loss.cu", TD_LOSS_CU))
+        .define("ONLY_BRANCH", only as u32)
         .header("common.cuh", COMMON_CUH)
         .header("shared_structs.cuh", &format!("#pragma once\n{}", LossArgs::cuda_source()))
 }
@@ -83,8 +85,8 @@ pub(crate) struct RowResults {
 pub(crate) struct LossKernel(Kernel);
 
 impl LossKernel {
-    pub(crate) fn new(loader: &Loader<'_>) -> Result<Self, CudaError> {
-        let kernel = loader.load(&program())?.kernel("td_loss")?;
+    pub(crate) fn new(loader: &Loader<'_>, layout: &MlpLayout) -> Result<Self, CudaError> {
+        let kernel = loader.load(&program(&layout.shape().head.branches()))?.kernel("td_loss")?;
         kernel.prefer_carveout(CARVEOUT)?;
         Ok(Self(kernel))
     }

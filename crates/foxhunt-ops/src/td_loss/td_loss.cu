@@ -5,6 +5,8 @@
 // Out: f32 [rows] weighted losses and TD errors, f32 [rows, head_stride] head gradient; indices and generations of the
 // rows, beside their TD errors, for the priorities. Eight lanes a row, eight rows a block.
 // Moved: rows * (4 head_stride + 12) words.
+//
+//   ONLY_BRANCH   outputs of the head's only branch, 0 where it has several
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "td_loss.cuh"
@@ -34,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(64) td_loss(LossArgs a) {
       for (int k = 0; k < TURNS; k++) outputs[r][net][lane + 8 * k] = v[net][k];
   }
   __syncwarp();
-  LossShape<> shape = {a.n_branches, a.dueling != 0, a.double_dqn != 0, a.munchausen != 0};
+  LossShape<ONLY_BRANCH> shape = {a.n_branches, a.dueling != 0, a.double_dqn != 0, a.munchausen != 0};
   RowLoss found = loss_of_row(a, shape, have, of, outputs[r], means[r], a.dhead + (u64)row * a.head_stride);
   if (have && lane == 0) found.store(a, row, of);
 }

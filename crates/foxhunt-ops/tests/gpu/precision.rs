@@ -123,8 +123,10 @@ fn q_values(gpu: &Gpu) {
 fn few_rows(gpu: &Gpu) {
     type Case<'a> = (usize, &'a [usize], Head, bool, ReturnModel, &'a [usize]);
     let mean = ReturnModel::Mean;
-    let cases: [Case<'_>; 7] = [
-        (51, &[256, 256], Head::Factored, true, mean, &[1, 64, 300, 1024, 2800]),
+    let cases: [Case<'_>; 9] = [
+        (51, &[256, 256], Head::Factored, true, mean, &[1, 64, 300, 1024, 4080]),
+        (51, &[64; 8], Head::Factored, true, mean, &[300]),
+        (19, &[128, 128], Head::Exposure, true, ReturnModel::Quantiles { n: 10 }, &[500]),
         (51, &[256, 256], Head::Exposure, true, ReturnModel::Quantiles { n: 8 }, &[64]),
         (7, &[64], Head::Exposure, true, mean, &[300]),
         (130, &[128, 128, 128], Head::Branching, true, mean, &[1024]),
@@ -137,7 +139,7 @@ fn few_rows(gpu: &Gpu) {
         let mut config = config(state_dim, hidden, head, dueling);
         config.shape.returns = returns;
         config.learner.batch = 1;
-        for &room in if gpu.small { &[40] } else { rooms } {
+        for &room in if gpu.small { &[40, 500] } else { rooms } {
             config.acting_rows = room;
             let states = rows(&config, room, 7).states;
             let on_device = gpu.stream.upload_new("states", &states).unwrap();
@@ -171,6 +173,12 @@ fn few_rows(gpu: &Gpu) {
                 if precision == Precision::Tf32x3 && !here {
                     continue;
                 }
+                not_finite_rows(&states, state_dim, &all, &mut |states| {
+                    let on_device = gpu.stream.upload_new("states", states).unwrap();
+                    let mut q = gpu.stream.zeros("q", [room, layout.n_outputs()]).unwrap();
+                    learner.q_values(&gpu.stream, &on_device, room, &mut q).unwrap();
+                    gpu.stream.download(&q).unwrap()
+                });
                 for few in [1, room / 3, room - 1] {
                     let (few, end) = (few.max(1), few.max(1) * layout.n_outputs());
                     let again = give(&mut learner, few);
@@ -186,6 +194,29 @@ fn few_rows(gpu: &Gpu) {
         assert!(on_clusters >= 18, "{on_clusters} on clusters");
     }
     println!("       largest relative error of Q-values, tf32x3 / tf32 / bf16: {}", told(&worst));
+}
+
+/// Q-values of a row with a value that is not finite are not finite, and those of the others what they were.
+fn not_finite_rows(
+    states: &[f32],
+    state_dim: usize,
+    clean: &[f32],
+    give: &mut dyn FnMut(&[f32]) -> Vec<f32>,
+) {
+    let rows = states.len() / state_dim;
+    let width = clean.len() / rows;
+    let mut bad = states.to_vec();
+    let spoiled = [(0, f32::NAN), (rows / 2, f32::INFINITY), (rows - 1, f32::NAN)];
+    for (row, value) in spoiled {
+        bad[row * state_dim + row % state_dim] = value;
+    }
+    for (row, (got, want)) in give(&bad).chunks(width).zip(clean.chunks(width)).enumerate() {
+        if spoiled.iter().any(|(of, _)| *of == row) {
+            assert!(got.iter().all(|q| !q.is_finite()), "row {row} of {rows}: {got:?}");
+        } else {
+            same(got, want, &format!("row {row} of {rows} beside one that is not finite"));
+        }
+    }
 }
 
 /// Without hidden layers and without bootstrap nothing turns on a rounding error: the gradient is a product of TD errors

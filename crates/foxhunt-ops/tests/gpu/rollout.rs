@@ -139,8 +139,8 @@ fn life(gpu: &Gpu) {
                     single.collector.insert_into(stream, &mut single.replay).unwrap();
                 }
                 let before = driver_calls();
-                rollout.run(stream, &learner, &mut many.collector, steps, Ahead::Unknown).unwrap();
-                rollout.insert_into(stream, &mut many.replay, steps).unwrap();
+                let Side { collector, replay } = &mut many;
+                rollout.run(stream, &learner, collector, replay, steps, Ahead::Unknown).unwrap();
                 let calls = driver_calls() - before;
                 assert_eq!(
                     calls.synchronisations + calls.copies_to_host + calls.allocations,
@@ -223,8 +223,29 @@ fn serves(gpu: &Gpu) {
         assert_eq!(rollout.is_some(), wanted && hopper, "case {number}");
         if let Some(rollout) = rollout {
             assert_eq!(rollout.steps(), 16, "51 rows a step of 1,000");
-            assert!(rollout.run(stream, &learner, &mut collector, 17, Ahead::Unknown).is_err());
-            assert_eq!(collector.env_steps(), 0);
+            let mut replay = memory(stream, &on_device, capacity, GpuSampling::Proportional);
+            let mut small = memory(stream, &on_device, 100, GpuSampling::Proportional);
+            let run = |learner: &GpuLearner, collector: &mut GpuCollector, replay: &mut _, steps| {
+                rollout.run(stream, learner, collector, replay, steps, Ahead::Unknown).is_ok()
+            };
+            assert!(!run(&learner, &mut collector, &mut replay, 0));
+            assert!(!run(&learner, &mut collector, &mut replay, 17));
+            assert!(!run(&learner, &mut collector, &mut small, 2));
+            // Others than it was made for.
+            of.learner.precision = Precision::Tf32;
+            let other = GpuLearner::new(stream, &of, Cache::user().as_ref()).unwrap();
+            assert!(!run(&other, &mut collector, &mut replay, 1));
+            let with = |config| {
+                GpuCollector::new(stream, config, market.clone(), on_device.clone(), Cache::user().as_ref())
+                    .unwrap()
+            };
+            let mut longer = collector.config().clone();
+            longer.n_step = 2;
+            assert!(!run(&learner, &mut with(longer), &mut replay, 1));
+            assert_eq!((collector.env_steps(), replay.counters(stream).unwrap().len), (0, 0));
+            assert!(run(&learner, &mut collector, &mut replay, 16));
+            stream.synchronise().unwrap();
+            assert_eq!(collector.env_steps(), 16 * 17);
         }
     }
 }

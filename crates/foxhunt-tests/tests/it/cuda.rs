@@ -104,8 +104,8 @@ fn every_head_and_kind_of_replay_gives_the_same_bits() {
     }
 }
 
-/// In a chain of vector steps Q-values are made beside the insert of the step ahead, and nothing comes of it: chains give the bits of single
-/// steps, in the modes that go to tensor cores too, for which there is no CPU engine to compare with.
+/// In a chain many vector steps are one launch, or, with whole rows, Q-values are made beside the insert of the step ahead, and nothing comes of it: chains give
+/// the bits of single steps, in the modes that go to tensor cores too, for which there is no CPU engine to compare with.
 #[test]
 fn chains_of_steps_give_the_bits_of_single_ones() {
     let Some((_turn, device)) = device() else { return };
@@ -114,11 +114,15 @@ fn chains_of_steps_give_the_bits_of_single_ones() {
             eprintln!("SKIP {}: no such tensor cores", precision.name());
             continue;
         }
-        // Of clusters with 8 rows and with 40, the last of which is not full, and as many as need no clusters.
-        for n_envs in [60, 1000, 3100] {
+        // Of clusters with 8 rows, with 40, the last of which is not full, and as many as need no clusters.
+        for (n_envs, storage) in [60, 1000, 4400]
+            .into_iter()
+            .flat_map(|n| [ReplayStorage::Rows, ReplayStorage::Compact].map(|storage| (n, storage)))
+        {
             let mut s = settings();
             (s.env.n_envs, s.network.hidden, s.learner.precision) = (n_envs, vec![256, 256], precision);
             (s.replay.capacity, s.exploration.epsilon) = (1 << 18, LinearSchedule::constant(0.1));
+            s.replay.storage = storage;
             let (mut chain, mut single) = (cuda(&s, &device, &options()).0, cuda(&s, &device, &options()).0);
             for round in 0..3 {
                 chain.collect(21).unwrap();
@@ -128,10 +132,35 @@ fn chains_of_steps_give_the_bits_of_single_ones() {
                 for engine in [&mut chain, &mut single] {
                     engine.update(5).unwrap();
                 }
-                let context = format!("{} {n_envs}, round {round}", precision.name());
+                let context = format!("{} {n_envs} {storage:?}, round {round}", precision.name());
                 assert_same_bits(&chain.snapshot().unwrap(), &single.snapshot().unwrap(), &context);
             }
         }
+    }
+}
+
+/// Rows stored whole and compact lead to the same weights, though only compact ones leave by many vector steps in one launch.
+#[test]
+fn either_form_of_rows_leads_to_the_same_weights() {
+    let Some((_turn, device)) = device() else { return };
+    for (precision, n_envs) in [(Precision::Tf32x3, 1000), (Precision::Tf32, 60), (Precision::Bf16, 4000)] {
+        if device.info().compute_capability.0 < 8 {
+            eprintln!("SKIP {}: no such tensor cores", precision.name());
+            continue;
+        }
+        let parameters = [ReplayStorage::Rows, ReplayStorage::Compact].map(|storage| {
+            let mut s = settings();
+            (s.env.n_envs, s.network.hidden, s.learner.precision) = (n_envs, vec![256, 256], precision);
+            (s.replay.capacity, s.exploration.epsilon) = (1 << 18, LinearSchedule::constant(0.1));
+            s.replay.storage = storage;
+            let mut engine = cuda(&s, &device, &options()).0;
+            for _ in 0..2 {
+                engine.collect(25).unwrap();
+                engine.update(5).unwrap();
+            }
+            engine.parameters().unwrap()
+        });
+        assert_same_bits(&parameters[0], &parameters[1], &format!("{} {n_envs}", precision.name()));
     }
 }
 

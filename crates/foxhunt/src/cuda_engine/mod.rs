@@ -315,8 +315,7 @@ impl Engine for CudaEngine {
                         let (mut left, mut ahead) = (n as usize, Ahead::Unknown);
                         while left > 0 {
                             let steps = left.min(rollout.steps());
-                            rollout.run(s, learner, collector, steps, ahead)?;
-                            rollout.insert_into(s, replay, steps)?;
+                            rollout.run(s, learner, collector, replay, steps, ahead)?;
                             (left, ahead) = (left - steps, Ahead::LeavesParameters);
                         }
                         return Ok(());
