@@ -84,7 +84,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             match acting_pass::cuda::program(precision, &of, rows, 132) {
                 Some(program) => named.push((name, program, 2..3)),
                 // Shared memory has room for less with tf32x3.
-                None if precision != Precision::Bf16 && rows >= 2800 => {}
+                None if precision == Precision::Tf32x3 && rows >= 2800 => {}
                 None => return Err("a shape that is not served".into()),
             }
         }
@@ -97,11 +97,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             (Head::Branching, vec![64], 8),
         ] {
             let of = layout_of(head, 51, &hidden);
-            // Some are more environments than shared memory or registers have room for with values of 4 bytes.
+            // Some are more environments than shared memory or registers have room for with tf32x3.
             if let Some(program) = rollout::cuda::program(precision, &of, head, n_envs, 132) {
                 let name = format!("rollout.cu {} {head:?} {hidden:?} {n_envs}", precision.name());
                 named.push((name, program, 2..3));
-            } else if precision == Precision::Bf16 {
+            } else if precision != Precision::Tf32x3 {
                 return Err("a shape that is not served".into());
             }
         }

@@ -7,8 +7,8 @@
 //! **Contract.** What [`crate::network_pass`] says of Q-values and head outputs, from its images of weights. Sums are in another order.
 //! A row's do not depend on the rows around it.
 //!
-//! Of networks that [`crate::network_pass`] serves it serves those with one or more hidden layers, all of 64, 128 or 256 units, up to 96 rows a cluster and as far as shared memory goes: with the default network on an
-//! H200 up to 2,880 rows, 1,200 with tf32x3. There is no CPU twin: tests hold it against f64.
+//! Of networks that [`crate::network_pass`] serves it serves those with one or more hidden layers, all of 64, 128 or 256 units, up to 144 rows a cluster (96 with tf32x3) and as far as shared memory goes: with the default network on an
+//! H200 up to 4,320 rows, 1,200 with tf32x3. There is no CPU twin: tests hold it against f64.
 //!
 //! It keeps no images and makes no choice of an action.
 

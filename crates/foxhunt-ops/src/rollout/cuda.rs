@@ -118,37 +118,54 @@ impl Log {
     }
 }
 
-/// The shape for rollouts where few rows are acted on with `acting`, if there is one, with blocks of `shared` bytes at most.
-fn shape_of(acting: &Shape, shared: usize) -> Option<Shape> {
-    let too_many = acting.precision == Precision::Tf32x3 && acting.rows > MOST_SPLIT_ROWS;
-    if too_many || acting.rows / acting.blocks > MOST_OWN {
-        return None;
-    }
-    [true, false]
-        .map(|keeps_weights| Shape { keeps_weights, ..acting.clone() })
-        .into_iter()
-        .find(|shape| whole_bytes(shape) <= shared)
+/// What a program is compiled for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Form {
+    /// As in acting on few rows, but for the weights that are kept.
+    shape: Shape,
+    /// Whether shared memory holds features of the bars that are likely to follow.
+    fetches_features: bool,
 }
 
-/// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, features of a bar and which.
-fn whole_bytes(shape: &Shape) -> usize {
-    let own = shape.rows / shape.blocks;
-    (shape.shared_bytes() + count::LEN * 4).next_multiple_of(16) + own * (16 + N_MARKET_FEATURES * 4 + 4)
+impl Form {
+    /// The form of rollouts where few rows are acted on with `acting`, if there is one, with blocks of `shared` bytes at most.
+    fn of(acting: &Shape, shared: usize) -> Option<Self> {
+        let too_many = acting.precision == Precision::Tf32x3 && acting.rows > MOST_SPLIT_ROWS;
+        if too_many || acting.rows / acting.blocks > MOST_OWN {
+            return None;
+        }
+        [(true, true), (false, true), (false, false)]
+            .map(|(keeps_weights, fetches_features)| {
+                let shape = Shape { keeps_weights, ..acting.clone() };
+                Self { shape, fetches_features }
+            })
+            .into_iter()
+            .find(|form| form.shared_bytes() <= shared)
+    }
+
+    /// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, whether that was expected, and features.
+    fn shared_bytes(&self) -> usize {
+        let own = self.shape.rows / self.shape.blocks;
+        let features = if self.fetches_features { N_MARKET_FEATURES * 4 } else { 0 };
+        (self.shape.shared_bytes() + count::LEN * 4).next_multiple_of(16) + own * (16 + 4 + features)
+    }
+
+    fn program(&self, head: Head) -> Program {
+        let structs =
+            [structs(), HeadArgs::cuda_source(), RolloutLog::cuda_source(), RolloutArgs::cuda_source()]
+                .concat();
+        let program = self.shape.with_acting(Program::new("rollout.cu", ROLLOUT_CU));
+        with_acting(program, head)
+            .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
+            .header("rollout.cuh", ROLLOUT_CUH)
+            .define("FETCHES_FEATURES", u32::from(self.fetches_features))
+            .define("SHARED_BYTES", self.shared_bytes() as u32)
+            .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
+    }
 }
 
 /// Warps of a block that environments belong to, whose rows are counted apart.
 const OWN_WARPS: usize = 4;
-
-fn rollout_program(shape: &Shape, head: Head) -> Program {
-    let structs =
-        [structs(), HeadArgs::cuda_source(), RolloutLog::cuda_source(), RolloutArgs::cuda_source()].concat();
-    let program = shape.with_acting(Program::new("rollout.cu", ROLLOUT_CU));
-    with_acting(program, head)
-        .header("shared_structs.cuh", &format!("#pragma once\n{structs}"))
-        .header("rollout.cuh", ROLLOUT_CUH)
-        .define("SHARED_BYTES", whole_bytes(shape) as u32)
-        .define("AHEAD_LEAVES_PARAMETERS", Ahead::LeavesParameters as u32)
-}
 
 /// The program of the account, for every device.
 #[must_use]
@@ -171,8 +188,7 @@ pub fn program(
     processors: u32,
 ) -> Option<Program> {
     let acting = Shape::of(layout, precision, n_envs, processors, SHARED_BYTES)?;
-    let shape = shape_of(&acting, SHARED_BYTES)?;
-    Some(rollout_program(&shape, head))
+    Some(Form::of(&acting, SHARED_BYTES)?.program(head))
 }
 
 /// Rollouts of a collector that acts by a learner's online network.
@@ -180,7 +196,7 @@ pub fn program(
 pub struct Rollout {
     rollout: Kernel,
     account: Kernel,
-    shape: Shape,
+    form: Form,
     /// Of the network, and of the collector.
     layout: MlpLayout,
     config: CollectConfig,
@@ -228,15 +244,15 @@ impl Rollout {
         let Some((acting, ..)) = learner.clusters_to_act().filter(|_| fits && steps > 0) else {
             return Ok(None);
         };
-        let Some(shape) = shape_of(acting.shape(), stream.device().info().shared_bytes as usize) else {
+        let Some(form) = Form::of(acting.shape(), stream.device().info().shared_bytes as usize) else {
             return Ok(None);
         };
         let loader = Loader::new(stream, cache);
-        let rollout = loader.load(&rollout_program(&shape, config.head))?.kernel("rollout")?;
+        let rollout = loader.load(&form.program(config.head))?.kernel("rollout")?;
         let account = loader.load(&account_program(config.head))?.kernel("account")?;
         rollout.prefer_carveout(CARVEOUT)?;
         account.prefer_carveout(CARVEOUT)?;
-        let whole = whole_bytes(&shape) as u32;
+        let (whole, shape) = (form.shared_bytes() as u32, &form.shape);
         rollout.allow_shared(whole)?;
         if rollout.active_clusters(shape.blocks as u32, THREADS, whole)? == 0 {
             return Ok(None);
@@ -253,7 +269,7 @@ impl Rollout {
             rows: DeviceCompactRows::zeros(stream, steps * config.max_rows())?,
             row_count: stream.zeros("row count", 1)?,
             programmatic: learner.config().programmatic,
-            shape,
+            form,
         };
         this.account.allow_shared(this.account_bytes())?;
         Ok(Some(this))
@@ -300,7 +316,8 @@ impl Rollout {
         if *collector.config() != self.config {
             return refuse("collector", "another".to_owned(), "what the rollout was made for");
         }
-        let acting = Shape { keeps_weights: false, ..self.shape.clone() };
+        let shape = &self.form.shape;
+        let acting = Shape { keeps_weights: false, ..shape.clone() };
         let clusters = learner.clusters_to_act().filter(|(pass, ..)| *pass.shape() == acting);
         let clusters = clusters.filter(|_| *learner.layout() == self.layout);
         let Some((_, image, parameters)) = clusters else {
@@ -321,9 +338,9 @@ impl Rollout {
         args.dueling = u32::from(layout.shape().dueling);
         args.steps = steps as u32;
         args.ahead = ahead as u32;
-        let grid = self.shape.blocks * n_envs.div_ceil(self.shape.rows);
+        let grid = shape.blocks * n_envs.div_ceil(shape.rows);
         let launch = Launch::new(&self.rollout, grid as u32, THREADS)
-            .shared(whole_bytes(&self.shape) as u32)
+            .shared(self.form.shared_bytes() as u32)
             .programmatic(self.programmatic);
         let launch =
             collector.told(launch, true).value(self.log.view()).value(args).keep(image).keep(parameters);
@@ -365,17 +382,16 @@ mod tests {
             let (hidden, head) = (hidden.to_vec(), Head::Factored.into());
             let shape =
                 MlpShape { state_dim: STATE_DIM, hidden, head, dueling: true, returns: ReturnModel::Mean };
-            let acting = Shape::of(&MlpLayout::new(shape), precision, n_envs, 132, SHARED_BYTES);
-            acting
-                .and_then(|acting| shape_of(&acting, SHARED_BYTES))
-                .map(|shape| (shape.rows, shape.keeps_weights))
+            let acting = Shape::of(&MlpLayout::new(shape), precision, n_envs, 132, SHARED_BYTES)?;
+            let form = Form::of(&acting, SHARED_BYTES)?;
+            Some((form.shape.rows, form.shape.keeps_weights, form.fetches_features))
         };
         let default =
             |precision| [64, 720, 1200, 1201, 3600, 4080, 4320].map(|n| rows(&[256; 2], precision, n));
-        let (kept, not) = (|rows| Some((rows, true)), |rows| Some((rows, false)));
+        let (kept, not) = (|rows| Some((rows, true, true)), |rows| Some((rows, false, true)));
         assert_eq!(default(Precision::Tf32x3), [kept(8), kept(24), not(40), None, None, None, None]);
         assert_eq!(default(Precision::Tf32)[..5], [kept(8), kept(24), kept(40), kept(48), kept(120)]);
-        assert_eq!(default(Precision::Tf32)[5..], [not(136), None]);
+        assert_eq!(default(Precision::Tf32)[5..], [not(136), Some((144, false, false))]);
         assert_eq!(default(Precision::Bf16), [8, 24, 40, 48, 120, 136, 144].map(kept));
         // A lane an environment, where a cluster is one block.
         assert_eq!([15_360, 15_361].map(|n| rows(&[64], Precision::Bf16, n)), [kept(128), None]);

@@ -2,7 +2,7 @@
 //! belong to.
 //!
 //! Weights do not change while experience is collected, so nothing passes between environments from one vector step to the next. A cluster of blocks
-//! keeps some of them, and the network's weights, for all steps of a rollout ([`cuda::Rollout`]); a second launch then does what concerns all
+//! keeps some of them, and of the network's weights what finds room, for all steps of a rollout ([`cuda::Rollout`]); a second launch then does what concerns all
 //! environments together: rows in their order, statistics, faults. Rows and statistics are those of as many single steps
 //! ([`crate::gpu_collect`]) with the same Q-values ([`crate::acting_pass`]), to the bit.
 

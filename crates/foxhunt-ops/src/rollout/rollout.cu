@@ -1,13 +1,13 @@
-// Vector steps of few environments, many in one launch: a cluster keeps its environments from the first step to the last, and the network's weights in shared
-// memory. Nothing passes between clusters, as weights do not change on the way.
+// Vector steps of few environments, many in one launch: a cluster keeps its environments from the first step to the last, and of the network's weights as many as
+// shared memory has room for. Nothing passes between clusters, as weights do not change on the way.
 //
 // In: environments and what each shows, pending steps, the market; the online network's weight image and biases. Out: the same `steps` bars later, the states
 // to act in next, and the log (rollout.cuh), from which account.cu makes rows in their order and statistics.
 // Of a block two warpgroups pass rows through the network (acting.cuh), and a third, a lane an environment, steps those OWN whose Q-values the block finishes
 // (act.cuh); then the first make their next states and hand them to the other blocks of the cluster. Windows, rows and counts of a step are settled while the
 // next one is in the network, when all is asked for that it needs of memory too; features of the bar that is likely to follow are in shared memory by then.
-// Moved: the image once a cluster; then for each step and environment 128 bytes of bars, 192 of features, 128 of its own twice, 12 to 16 of the log beside its
-// Q-values and a row of 32.
+// Moved: the image once a cluster, without KEEPS_WEIGHTS the first layer and the head once a step; then for each step and environment 128 bytes of bars, 192 of
+// features, 16 of the log beside its Q-values and a row of 32.
 #include "common.cuh"
 #include "philox.cuh"
 #include "power.cuh"
@@ -24,8 +24,8 @@
 static_assert(IN == OBSERVED && OUTPUTS <= HEAD_WIDTH && OWN <= GROUP, "shape");
 
 // Behind what acting.cuh has: counts; of each of the block's own environments {portfolio inputs, bar} of the state it shows, whether that bar is another than the
-// one expected, and features of that. Where states lie there as they come, Q-values of the own rows.
-constexpr int TALLY = SHARED, SEEN = rounded_up(TALLY + COUNTS * 4, 16), FEATURES = SEEN + OWN * 16, UNEXPECTED = FEATURES + OWN * MARKET_FEATURES * 4;
+// one expected, and features of that unless there is no room for any, when all bars are unexpected. Where states lie there as they come, Q-values of the own rows.
+constexpr int TALLY = SHARED, SEEN = rounded_up(TALLY + COUNTS * 4, 16), FEATURES = SEEN + OWN * 16, UNEXPECTED = FEATURES + (FETCHES_FEATURES ? OWN * MARKET_FEATURES * 4 : 0);
 constexpr int WHOLE = UNEXPECTED + OWN * 4, STAGED = FETCHED;
 static_assert(WHOLE == SHARED_BYTES && OWN * OUTPUTS <= ROWS * IN, "shared memory");
 
@@ -35,6 +35,9 @@ constexpr u32 STATE_SLABS = row_slabs(IN), OWN_LINES = OWN * 128;
 // Values of a state that are stored at once, and how often.
 constexpr u32 EACH = 16 / BYTES, CHUNKS = depth(0) / EACH, FEATURE_CHUNKS = MARKET_FEATURES / EACH;
 static_assert(MARKET_FEATURES % EACH == 0 && PORTFOLIO_INPUTS <= EACH, "features end where a chunk does");
+
+// All threads of a block, those that pass rows and those that step environments at places of their own.
+__device__ __forceinline__ void both_halves_meet() { asm volatile("bar.sync 2, %0;" ::"n"(BLOCK) : "memory"); }
 
 // One thread, as `expect_blocks`.
 __device__ __forceinline__ void expect_states(u32 base) {
@@ -128,13 +131,13 @@ __device__ __forceinline__ void pass_rows(const Work& work, Here at) {
       staged[own * OUTPUTS + o] = v;
       if (work.first + own < work.c.n_envs) work.log.q[((u64)step * work.c.n_envs + work.first + own) * OUTPUTS + o] = v;
     });
-    __syncthreads();  // Q-values are there
+    both_halves_meet();  // Q-values are there
     if (threadIdx.x == 0) {
       expect_blocks(at.base, at.rank);
       expect_states(at.base);
     }
-    expected_states(at);
-    __syncthreads();  // environments have moved on
+    if (FETCHES_FEATURES) expected_states(at);
+    both_halves_meet();  // environments have moved on
     if (step + 1 < steps) give_states(work.market, at);
   }
 }
@@ -189,7 +192,7 @@ __device__ __forceinline__ void step_environments(const Work& work, u32 base, u3
       cluster_wait();
     }
     cluster_arrive();
-    fetch_features(work.market, base, c.last_bar);
+    if (FETCHES_FEATURES) fetch_features(work.market, base, c.last_bar);
     if (step > 0) settled(step - 1);
     u32 word = 0;
     bool random = false;
@@ -205,14 +208,14 @@ __device__ __forceinline__ void step_environments(const Work& work, u32 base, u3
     }
     features_are_there();
     cluster_wait();
-    __syncthreads();  // Q-values are there
+    both_halves_meet();  // Q-values are there
     if (live) {
       u32 expected = min(of.s.bar + 1, c.last_bar);
       did = act(work.market, work.params, c, env, of, place.y, random, word, (const float*)(shared + STAGED) + own * OUTPUTS);
       ((float4*)(shared + SEEN))[own] = of.seen;
-      ((u32*)(shared + UNEXPECTED))[own] = __float_as_uint(of.seen.w) != expected;
+      ((u32*)(shared + UNEXPECTED))[own] = !FETCHES_FEATURES || __float_as_uint(of.seen.w) != expected;
     }
-    __syncthreads();  // environments have moved on
+    both_halves_meet();  // environments have moved on
   }
   settled(steps - 1);
   if (live) {
