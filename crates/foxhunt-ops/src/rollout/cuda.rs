@@ -143,11 +143,12 @@ impl Form {
             .find(|form| form.shared_bytes() <= shared)
     }
 
-    /// Shared memory of a block: that of acting, counts, and of each of its environments what it shows, whether that was expected, and features.
+    /// Shared memory of a block: that of acting, counts, of each of its environments what it shows, whether that was expected, and features; two barriers.
     fn shared_bytes(&self) -> usize {
         let own = self.shape.rows / self.shape.blocks;
         let features = if self.fetches_features { N_MARKET_FEATURES * 4 } else { 0 };
-        (self.shape.shared_bytes() + count::LEN * 4).next_multiple_of(16) + own * (16 + 4 + features)
+        let counts = (self.shape.shared_bytes() + count::LEN * 4).next_multiple_of(16);
+        (counts + own * (16 + 4 + features)).next_multiple_of(8) + 2 * 8
     }
 
     fn program(&self, head: Head) -> Program {

@@ -26,7 +26,7 @@ static_assert(IN == OBSERVED && OUTPUTS <= HEAD_WIDTH && OWN <= GROUP, "shape");
 // Behind what acting.cuh has: counts; of each of the block's own environments {portfolio inputs, bar} of the state it shows, whether that bar is another than the
 // one expected, and features of that unless there is no room for any, when all bars are unexpected. Where states lie there as they come, Q-values of the own rows.
 constexpr int TALLY = SHARED, SEEN = rounded_up(TALLY + COUNTS * 4, 16), FEATURES = SEEN + OWN * 16, UNEXPECTED = FEATURES + (FETCHES_FEATURES ? OWN * MARKET_FEATURES * 4 : 0);
-constexpr int WHOLE = UNEXPECTED + OWN * 4, STAGED = FETCHED;
+constexpr int MEETINGS = rounded_up(UNEXPECTED + OWN * 4, 8), WHOLE = MEETINGS + 16, STAGED = FETCHED;
 static_assert(WHOLE == SHARED_BYTES && OWN * OUTPUTS <= ROWS * IN, "shared memory");
 
 // Environments belong to the lanes of a warpgroup by turns of its warps, as those of a warp wait for one another.
@@ -36,8 +36,14 @@ constexpr u32 STATE_SLABS = row_slabs(IN), OWN_LINES = OWN * 128;
 constexpr u32 EACH = 16 / BYTES, CHUNKS = depth(0) / EACH, FEATURE_CHUNKS = MARKET_FEATURES / EACH;
 static_assert(MARKET_FEATURES % EACH == 0 && PORTFOLIO_INPUTS <= EACH, "features end where a chunk does");
 
-// All threads of a block, those that pass rows and those that step environments at places of their own.
-__device__ __forceinline__ void both_halves_meet() { asm volatile("bar.sync 2, %0;" ::"n"(BLOCK) : "memory"); }
+// All threads of a block, those that pass rows and those that step environments at places of their own, at meeting 0 or 1 of a step. Barriers of a block's own
+// are for threads that come to one place.
+__device__ __forceinline__ void halves_meet(u32 base, u32 meeting, u32 parity) {
+  u32 barrier = base + MEETINGS + meeting * 8;
+  arrive(barrier);
+  wait_for(barrier, parity);
+  __syncwarp();
+}
 
 // One thread, as `expect_blocks`.
 __device__ __forceinline__ void expect_states(u32 base) {
@@ -131,13 +137,13 @@ __device__ __forceinline__ void pass_rows(const Work& work, Here at) {
       staged[own * OUTPUTS + o] = v;
       if (work.first + own < work.c.n_envs) work.log.q[((u64)step * work.c.n_envs + work.first + own) * OUTPUTS + o] = v;
     });
-    both_halves_meet();  // Q-values are there
+    halves_meet(at.base, 0, at.parity);  // Q-values are there, and features
     if (threadIdx.x == 0) {
       expect_blocks(at.base, at.rank);
       expect_states(at.base);
     }
     if (FETCHES_FEATURES) expected_states(at);
-    both_halves_meet();  // environments have moved on
+    halves_meet(at.base, 1, at.parity);  // environments have moved on
     if (step + 1 < steps) give_states(work.market, at);
   }
 }
@@ -208,14 +214,14 @@ __device__ __forceinline__ void step_environments(const Work& work, u32 base, u3
     }
     features_are_there();
     cluster_wait();
-    both_halves_meet();  // Q-values are there
+    halves_meet(base, 0, step & 1);  // Q-values are there, and features
     if (live) {
       u32 expected = min(of.s.bar + 1, c.last_bar);
       did = act(work.market, work.params, c, env, of, place.y, random, word, (const float*)(shared + STAGED) + own * OUTPUTS);
       ((float4*)(shared + SEEN))[own] = of.seen;
       ((u32*)(shared + UNEXPECTED))[own] = !FETCHES_FEATURES || __float_as_uint(of.seen.w) != expected;
     }
-    both_halves_meet();  // environments have moved on
+    halves_meet(base, 1, step & 1);  // environments have moved on
   }
   settled(steps - 1);
   if (live) {
@@ -235,6 +241,7 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(BLOC
   Work work = {market, params, c, b, log, a, first};
   if (threadIdx.x == 0) {
     make_barriers(base);
+    for (u32 i = 0; i < 2; i++) make_barrier(base + MEETINGS + i * 8, BLOCK);
     expect_blocks(base, rank);
     expect_states(base);
     barriers_are_made();

@@ -86,7 +86,7 @@ pub(crate) struct LossKernel(Kernel);
 
 impl LossKernel {
     pub(crate) fn new(loader: &Loader<'_>, layout: &MlpLayout) -> Result<Self, CudaError> {
-        let kernel = loader.load(&program(&layout.shape().head.branches()))?.kernel("td_loss")?;
+        let kernel = loader.load(&program(layout.shape().head.branches()))?.kernel("td_loss")?;
         kernel.prefer_carveout(CARVEOUT)?;
         Ok(Self(kernel))
     }

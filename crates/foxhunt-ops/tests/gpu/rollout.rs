@@ -162,7 +162,7 @@ fn life(gpu: &Gpu) {
                 let [a, b] = [&single, &many].map(|side| side.replay.counters(stream).unwrap());
                 assert_eq!(b, a, "{at}");
                 let [a, b] = [&single, &many].map(|side| {
-                    (side.replay.save(stream).unwrap(), side.replay.rows(stream, 0..a.len as usize).unwrap())
+                    (side.replay.save(stream).unwrap(), side.replay.rows(stream, 0..a.len).unwrap())
                 });
                 assert!(b.0 == a.0, "priorities, {at}");
                 assert!(b.1 == a.1, "rows, {at}");
