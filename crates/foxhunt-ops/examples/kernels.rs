@@ -1,4 +1,4 @@
-//! Compiles every kernel for every supported target and prints what each one uses. Needs NVRTC, no device. Words on the
+//! Compiles every kernel for every supported target and prints what each one uses; fails where tensor-core products would wait for one another. Needs NVRTC, no device. Words on the
 //! command line leave out programs whose names hold none of them, and targets not named.
 #![allow(clippy::print_stdout)]
 
@@ -117,7 +117,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let (targets, names): (Vec<_>, Vec<_>) = words.iter().partition(|w| TARGETS.contains(&w.as_str()));
     named.retain(|(name, ..)| names.is_empty() || names.iter().any(|word| name.contains(word.as_str())));
-    let mut spills = 0;
+    let (mut spills, mut serialised) = (0, 0);
     let all: Vec<_> = named
         .iter()
         .flat_map(|named| TARGETS[named.2.clone()].iter().map(move |target| (named, *target)))
@@ -129,6 +129,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let report = report?.1;
         for line in report.lines().filter(|line| line.contains("serialized")) {
             println!("{name} {target}: {}", line.trim());
+            serialised += 1;
         }
         for kernel in kernels(&report) {
             println!(
@@ -139,6 +140,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     println!("all kernels compile; {spills} bytes of spills in all");
+    if serialised > 0 {
+        return Err(format!("tensor-core products wait for one another in {serialised} kernels").into());
+    }
     Ok(())
 }
 
