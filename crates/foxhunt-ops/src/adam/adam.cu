@@ -7,7 +7,7 @@
 // In both f64 sums run in the tree of foxhunt-ops/src/tree_sum.rs; elements are the operations of the twin,
 // foxhunt-ops/src/adam/cpu.rs, each rounded on its own. A thread an element, or four to step; blocks in strides, any n.
 // The state of the learner moves on in a block of its own, beside the others, which it waits for only to have read.
-// Moved: 8 bytes a parameter and segment, then 36 bytes a parameter. With IMAGES the images of network_pass/ follow the parameters.
+// Moved: 4 bytes a parameter and segment and 4 a parameter, then 36 bytes a parameter. With IMAGES the images of network_pass/ follow the parameters.
 #include "common.cuh"
 #include "shared_structs.cuh"
 #include "tree_sum.cuh"

@@ -1,5 +1,5 @@
 // What one lane does in a vector step for an environment, and a warp for the Q-values of a group: the parts that kernels of one step (collect.cu) and of
-// many (rollout.cu) have in common. Twin: foxhunt-ops/src/collect/cpu.rs.
+// many (rollout.cu, account.cu) have in common. Twin: foxhunt-ops/src/collect/cpu.rs.
 // Needs common.cuh, philox.cuh, power.cuh, env_step.cuh, n_step.cuh, q_monitor.cuh, select_actions.cuh and the collector's structs.
 #pragma once
 

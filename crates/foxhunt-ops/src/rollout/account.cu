@@ -4,7 +4,7 @@
 // faults; vector step, epsilon and progress.
 //   Launch: 512 threads; a block for each group of 32 environments, whose warps share out the steps, then a block for each step, which moves its rows.
 //   Determinism: a row's place is a sum of integers; a group's f64 sums are made by step in a tree over its lanes, and added in order of the steps.
-//   Moved: the log once, each row once more.
+//   Moved: the log once, but counts by part for every step behind theirs; each row once more.
 #include "common.cuh"
 #include "philox.cuh"
 #include "power.cuh"

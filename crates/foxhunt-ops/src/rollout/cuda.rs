@@ -207,11 +207,10 @@ pub struct Rollout {
     /// Rows of the last rollout, and how many.
     rows: DeviceCompactRows,
     row_count: DeviceBuffer<u32>,
-    programmatic: bool,
 }
 
 impl Rollout {
-    /// Device bytes for compact rows, 0 where there are no rollouts on any device.
+    /// Device bytes for compact rows at most, where a device has rollouts; 0 for what none has them for.
     #[must_use]
     pub fn bytes_for(learner: &GpuLearnerConfig, head: Head, n_step: usize, capacity: usize) -> u64 {
         let (layout, n_envs) = (learner.layout(), learner.acting_rows);
@@ -220,8 +219,9 @@ impl Rollout {
             return 0;
         }
         let an_env = 4 * head.n_outputs() + 4 + 8 + 4 + n_step * 64;
-        // Blocks have two environments at least, or their cluster is the only one.
-        (steps(n_envs, n_step, capacity) * (n_envs * an_env + 4 * OWN_WARPS * (n_envs / 2 + 4) + 8)) as u64
+        // Parts of blocks that have two environments at least, and of a last cluster that may have fewer; a number of rows.
+        let parts = 4 * OWN_WARPS * (n_envs / 2 + 4);
+        (steps(n_envs, n_step, capacity) * (n_envs * an_env + parts + 8) + 4) as u64
     }
 
     /// Rollouts, if they serve for this learner and collector on this device: they do for networks that clusters pass few rows through
@@ -269,7 +269,6 @@ impl Rollout {
             log: Log::zeros(stream, config, steps, parts)?,
             rows: DeviceCompactRows::zeros(stream, steps * config.max_rows())?,
             row_count: stream.zeros("row count", 1)?,
-            programmatic: learner.config().programmatic,
             form,
         };
         this.account.allow_shared(this.account_bytes())?;
@@ -302,7 +301,7 @@ impl Rollout {
     /// [`OpError::InvalidArgument`] for no steps or more than [`Rollout::steps`], a learner or a collector other than what this was made for, and a memory that
     /// cannot hold the rows at once; those of [`GpuPrioritizedReplay::insert_compact_counted`].
     pub fn run(
-        &self,
+        &mut self,
         stream: &Stream,
         learner: &GpuLearner,
         collector: &mut GpuCollector,
@@ -314,7 +313,8 @@ impl Rollout {
         if !(1..=self.steps).contains(&steps) {
             return refuse("steps", steps.to_string(), "from 1 to the most of a rollout");
         }
-        if *collector.config() != self.config {
+        let alike = |config: &CollectConfig| (config.n_envs, config.n_step, config.head, config.storage);
+        if alike(collector.config()) != alike(&self.config) {
             return refuse("collector", "another".to_owned(), "what the rollout was made for");
         }
         let shape = &self.form.shape;
@@ -325,10 +325,14 @@ impl Rollout {
             return refuse("learner", "another".to_owned(), "what the rollout was made for");
         };
         let most = steps * self.config.max_rows();
+        if replay.config().storage != ReplayStorage::Compact {
+            return refuse("replay", "rows stored whole".to_owned(), "rows stored compact");
+        }
         if most > replay.config().capacity {
             return refuse("steps", steps.to_string(), "as few as give no more rows than the memory has");
         }
         let (layout, n_envs) = (learner.layout(), self.config.n_envs);
+        let programmatic = learner.config().programmatic;
         let mut args: RolloutArgs = bytemuck::Zeroable::zeroed();
         args.image = image.ptr();
         args.parameters = parameters.ptr();
@@ -342,7 +346,7 @@ impl Rollout {
         let grid = shape.blocks * n_envs.div_ceil(shape.rows);
         let launch = Launch::new(&self.rollout, grid as u32, THREADS)
             .shared(self.form.shared_bytes() as u32)
-            .programmatic(self.programmatic);
+            .programmatic(programmatic);
         let launch =
             collector.told(launch, true).value(self.log.view()).value(args).keep(image).keep(parameters);
         // SAFETY: rollout(Market, EnvParams, CollectParams, CollectBuffers, RolloutLog, RolloutArgs). Environments are tested against n_envs and slots are
@@ -353,7 +357,7 @@ impl Rollout {
         let blocks = self.config.n_groups() + steps;
         let launch = Launch::new(&self.account, blocks as u32, ACCOUNT_THREADS as u32)
             .shared(self.account_bytes())
-            .programmatic(self.programmatic);
+            .programmatic(programmatic);
         let launch = collector
             .told(launch, false)
             .value(self.log.view())

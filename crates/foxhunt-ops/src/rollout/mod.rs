@@ -1,5 +1,4 @@
-//! Many vector steps in one launch, for few environments: what a network does for them and what they do never leaves the multiprocessors that they
-//! belong to.
+//! Many vector steps in one launch, for few environments: what passes between a network and them does not leave the multiprocessors that they belong to.
 //!
 //! Weights do not change while experience is collected, so nothing passes between environments from one vector step to the next. A cluster of blocks
 //! keeps some of them, and of the network's weights what finds room, for all steps of a rollout ([`cuda::Rollout`]); a second launch then does what concerns all

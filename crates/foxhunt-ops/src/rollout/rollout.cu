@@ -2,12 +2,12 @@
 // shared memory has room for. Nothing passes between clusters, as weights do not change on the way.
 //
 // In: environments and what each shows, pending steps, the market; the online network's weight image and biases. Out: the same `steps` bars later, the states
-// to act in next, and the log (rollout.cuh), from which account.cu makes rows in their order and statistics.
+// to act in next, counts, and the log (rollout.cuh), from which account.cu makes rows in their order and the other statistics.
 // Of a block two warpgroups pass rows through the network (acting.cuh), and a third, a lane an environment, steps those OWN whose Q-values the block finishes
 // (act.cuh); then the first make their next states and hand them to the other blocks of the cluster. Windows, rows and counts of a step are settled while the
-// next one is in the network, when all is asked for that it needs of memory too; features of the bar that is likely to follow are in shared memory by then.
+// next one is in the network, when all is asked for that it needs of memory too; features of the bar that is likely to follow are in shared memory by then, where they find room.
 // Moved: the image once a cluster, without KEEPS_WEIGHTS the first layer and the head once a step; then for each step and environment 128 bytes of bars, 192 of
-// features, 16 of the log beside its Q-values and a row of 32.
+// features, what a pending step is made of and left by, 16 of the log beside its Q-values and a row of 32.
 #include "common.cuh"
 #include "philox.cuh"
 #include "power.cuh"

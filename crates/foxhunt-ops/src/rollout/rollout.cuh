@@ -1,5 +1,5 @@
 // What a rollout leaves for its account: for each vector step and environment its Q-values, reward and log return, and the rows that leave, of which
-// there are `row_counts`.
+// there are `row_counts`, and `part_rows` of the environments of a warp; for each step what was not finite (`bad`).
 #pragma once
 
 // Words of a compact row, and where the rows begin that environment `env` lets go in step `step`.

@@ -4,7 +4,7 @@
 // the batch's fields.
 // Out: f32 [rows] weighted losses and TD errors, f32 [rows, head_stride] head gradient; indices and generations of the
 // rows, beside their TD errors, for the priorities. Eight lanes a row, eight rows a block.
-// Moved: rows * (4 head_stride + 12) words.
+// Moved: rows * (4 head_stride + 13) words.
 //
 //   ONLY_BRANCH   outputs of the head's only branch, 0 where it has several
 #include "common.cuh"

@@ -120,7 +120,7 @@ fn life(gpu: &Gpu) {
             let (mut single, mut many) = (side(), side());
             let name =
                 format!("{:?} {:?} {precision:?}, {} environments", case.head, case.hidden, case.n_envs);
-            let Some(rollout) =
+            let Some(mut rollout) =
                 Rollout::new(stream, &learner, &many.collector, case.capacity, Cache::user().as_ref())
                     .unwrap()
             else {
@@ -222,16 +222,23 @@ fn serves(gpu: &Gpu) {
                 .unwrap();
         let rollout = Rollout::new(stream, &learner, &collector, capacity, Cache::user().as_ref()).unwrap();
         assert_eq!(rollout.is_some(), wanted && hopper, "case {number}");
-        if let Some(rollout) = rollout {
+        if let Some(mut rollout) = rollout {
             assert_eq!(rollout.steps(), 16, "51 rows a step of 1,000");
             let mut replay = memory(stream, &on_device, capacity, GpuSampling::Proportional);
             let mut small = memory(stream, &on_device, 100, GpuSampling::Proportional);
-            let run = |learner: &GpuLearner, collector: &mut GpuCollector, replay: &mut _, steps| {
+            let mut run = |learner: &GpuLearner, collector: &mut GpuCollector, replay: &mut _, steps| {
                 rollout.run(stream, learner, collector, replay, steps, Ahead::Unknown).is_ok()
             };
             assert!(!run(&learner, &mut collector, &mut replay, 0));
             assert!(!run(&learner, &mut collector, &mut replay, 17));
             assert!(!run(&learner, &mut collector, &mut small, 2));
+            let mut whole = GpuPrioritizedReplay::new(
+                stream,
+                crate::twin::config(capacity, foxhunt_market::STATE_DIM),
+                Cache::user().as_ref(),
+            )
+            .unwrap();
+            assert!(!run(&learner, &mut collector, &mut whole, 1));
             // Others than it was made for.
             of.learner.precision = Precision::Tf32;
             let other = GpuLearner::new(stream, &of, Cache::user().as_ref()).unwrap();

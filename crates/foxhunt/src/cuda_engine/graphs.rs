@@ -35,8 +35,8 @@ impl Chain {
         Self { longest: 1 << most.ilog2(), graphs: BTreeMap::new(), begun: false, replayed: 0 }
     }
 
-    /// Queues `steps` steps. `queue` queues as many as it is told, which follow one another; it is called for the first step ever
-    /// and while a graph is captured.
+    /// Queues `steps` steps. `queue` queues as many as it is told, which follow one another; it is called for the first step ever,
+    /// while a graph is captured, and where there is no memory for any.
     ///
     /// # Errors
     /// Those of `queue` and of the driver.

@@ -80,7 +80,7 @@ pub struct CudaEngine {
     rollout: Option<Rollout>,
     /// What completes compact rows in host memory.
     source: StateSource,
-    /// f32 `[n_envs, n_outputs]`, the last decisions'.
+    /// f32 `[n_envs, n_outputs]`, the last decisions' unless a rollout made them.
     q: DeviceBuffer<f32>,
     /// One a sub-batch.
     batches: Vec<DeviceBatch>,
