@@ -31,11 +31,11 @@ struct OneEnv {
   Bar now, next;
   float recent[RECENT];
   __device__ __forceinline__ void load(const CollectBuffers& b, u32 env) { s = b.envs[env], seen = ((const float4*)b.shown)[env]; }
-  __device__ __forceinline__ void load_bars(const Market& market, const CollectParams& c, const NStepRing& ring, u32 env, u32 bar, uint2 place) {
-    now = load_bar(market, bar);
-    next = load_bar(market, min(bar + 1, c.last_bar));
+  __device__ __forceinline__ void load_bars(const Market& market, const CollectParams& c, const NStepRing& ring, u32 env, uint2 place) {
+    now = load_bar(market, s.bar);
+    next = load_bar(market, min(s.bar + 1, c.last_bar));
     load_recent(ring, env, place.x, place.y, recent);
-    const float* features = market.features + (u64)min(bar + 1, c.last_bar) * MARKET_FEATURES;
+    const float* features = market.features + (u64)min(s.bar + 1, c.last_bar) * MARKET_FEATURES;
     fetch_line(features);
     fetch_line(features + 32);
   }

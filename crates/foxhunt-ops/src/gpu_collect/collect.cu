@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(256)
 #pragma unroll
   for (u32 j = 0; j < SHARE; j++) share[j] = j * 64 + in_pair < words ? q[(u64)first * OUTPUTS + j * 64 + in_pair] : 0.f;
   NStepRing ring = ring_of(c, b);
-  if (acts && live) of.load_bars(market, c, ring, env, of.s.bar, place);
+  if (acts && live) of.load_bars(market, c, ring, env, place);
 #pragma unroll
   for (u32 j = 0; j < SHARE; j++)
     if (j * 64 + in_pair < 32 * OUTPUTS) staged[pair][j * 64 + in_pair] = share[j];

@@ -11,7 +11,7 @@ use foxhunt_cuda::{
 use foxhunt_market::{N_MARKET_FEATURES, STATE_DIM};
 
 use super::steps;
-use crate::acting_pass::cuda::{Shape, may_serve};
+use crate::acting_pass::cuda::{ActingPass, Shape, may_serve};
 use crate::collect::{CollectConfig, GROUP, count};
 use crate::error::OpError;
 use crate::gpu_collect::GpuCollector;
@@ -319,8 +319,9 @@ impl Rollout {
         }
         let shape = &self.form.shape;
         let acting = Shape { keeps_weights: false, ..shape.clone() };
-        let clusters = learner.clusters_to_act().filter(|(pass, ..)| *pass.shape() == acting);
-        let clusters = clusters.filter(|_| *learner.layout() == self.layout);
+        let is_same =
+            |(pass, ..): &(&ActingPass, _, _)| *pass.shape() == acting && *learner.layout() == self.layout;
+        let clusters = learner.clusters_to_act().filter(is_same);
         let Some((_, image, parameters)) = clusters else {
             return refuse("learner", "another".to_owned(), "what the rollout was made for");
         };

@@ -203,7 +203,7 @@ __device__ __forceinline__ void step_environments(const Work& work, u32 base, u3
     u32 word = 0;
     bool random = false;
     if (live) {
-      of.load_bars(work.market, c, ring, env, of.s.bar, place);
+      of.load_bars(work.market, c, ring, env, place);
       oldest = ring.pending[(u64)place.x * c.n_envs + env];
       if (step > 0) epsilon = epsilon_at(c, (before + step) * c.n_envs);
       random = explore_coin(c.seed, env, before + step, epsilon, &word);
